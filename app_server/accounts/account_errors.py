@@ -14,7 +14,7 @@ class BackendUnavailable(AccountError):
 
 
 class BackendRefused(AccountError):
-    """The hosted backend answered something else than what it was asked."""
+    """Unexpected answer of the hosted backend."""
 
     def __init__(self, text: str, status: int) -> None:
         """`status` is that of HTTP; 200 where the body was no answer."""

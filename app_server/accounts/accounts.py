@@ -50,7 +50,7 @@ class TokenIssuer(Protocol):
     """Renews tokens, and takes them back; `Grants` is the real one."""
 
     async def renew(self, record: AuthRecord, reason: RefreshReason) -> JsonObject:
-        """Ask for new tokens for those of a document."""
+        """Refresh the tokens of a document."""
 
     async def revoke(self, record: AuthRecord) -> None:
         """Give the tokens of a document back."""
@@ -64,7 +64,7 @@ class IssuerAccess:
         self._issuer = issuer
 
     async def renew(self, record: AuthRecord, reason: RefreshReason) -> JsonObject:
-        """Ask for new tokens for those of a document.
+        """Refresh the tokens of a document.
 
         Raises:
             RefreshFailed: it will never give any.
@@ -134,7 +134,7 @@ class CurrentAccount:
         self._listeners: list[Listener] = []
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` after every change, until what is returned is called."""
+        """Call `listener` after every change, until the returned function is called."""
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener)
 
@@ -229,7 +229,7 @@ class Accounts:
         return self._account.state
 
     def subscribe(self, listener: Listener) -> Callable[[], None]:
-        """Call `listener` after every change, until what is returned is called."""
+        """Call `listener` after every change, until the returned function is called."""
         return self._account.subscribe(listener)
 
     @property
@@ -239,7 +239,7 @@ class Accounts:
 
     @property
     def is_recent(self) -> bool:
-        """Whether `look` would return what is known, and look at nothing."""
+        """Whether `look` would return the known account without reading the store."""
         if self._account.supplier is not None:
             return self.is_loaded
         # A clock that was set back says nothing of how long ago the last look was.
@@ -252,7 +252,7 @@ class Accounts:
         return self._account.refusal
 
     async def load(self) -> AuthState:
-        """Read what is stored, the first time; later calls return at once.
+        """Read the stored account once; later calls return at once.
 
         Raises:
             ConfigError: the settings cannot be read.
@@ -263,7 +263,7 @@ class Accounts:
         return self._account.state
 
     async def look(self) -> AuthState:
-        """Return the account, after taking over what another process has stored.
+        """Return the account, after a look at the store for changes of other processes.
 
         The file is looked at once in LOOK_MS, and read when it is another one, unless a change of
         the account is under way here. One that cannot be read, or makes no sense, may be half
@@ -347,7 +347,7 @@ class Accounts:
             self._account.use_stored(record)
 
     async def sign_in_with_tokens(self, tokens: Tokens, issuer: Issuer) -> None:
-        """Use tokens that the issuer gave, and keep them; those before them are given back.
+        """Store the issuer's tokens and sign in with them; the former ones are revoked.
 
         Raises:
             LoginFailed: they are for no account that may be used here.

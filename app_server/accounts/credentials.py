@@ -96,7 +96,7 @@ UNKNOWN_PLAN = "unknown"
 
 
 class InvalidToken(Exception):
-    """A token that is no JWT, or says nothing."""
+    """Invalid token: no JWT, or one without claims."""
 
 
 @dataclass(frozen=True, slots=True)

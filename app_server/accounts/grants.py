@@ -51,7 +51,7 @@ class Grants:
     """The issuer of stored tokens, asked over connections of its own each time."""
 
     async def renew(self, record: AuthRecord, reason: RefreshReason) -> JsonObject:
-        """Ask for new tokens for those of a document; returns the issuer's answer.
+        """Refresh the tokens of a document; returns the issuer's answer.
 
         Raises:
             RefreshFailed: there will be none for this refresh token.

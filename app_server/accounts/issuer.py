@@ -22,7 +22,7 @@ REVOKE_VARIABLE = "CODEX_REVOKE_TOKEN_URL_OVERRIDE"
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """One issuer, and who we are to it."""
+    """One issuer of tokens, and our client id there."""
 
     url: str
     """Without a slash at its end."""
@@ -35,7 +35,7 @@ class Issuer:
 
     @classmethod
     def of(cls, url: str | None, client_id: str | None) -> "Issuer":
-        """Return the issuer that gave some tokens; what is not known is the usual one's."""
+        """Return the issuer of some tokens; the default one where they do not say."""
         return cls((url or ISSUER).rstrip("/"), client_id or CLIENT_ID)
 
     @property

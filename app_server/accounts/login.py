@@ -65,7 +65,7 @@ class Flow(Protocol):
     """Begins the text that clients get about a failure."""
 
     def response(self, login_id: str) -> LoginAccountResponse:
-        """Say what the user has to do."""
+        """Return the instructions for the user."""
 
     async def run(self, keep: Keep) -> None:
         """Wait for the user and sign in; raises AccountError."""

@@ -90,7 +90,7 @@ class AuthRecord:
         )
 
     def renewed(self, answer: JsonObject, now_ms: int) -> "AuthRecord":
-        """Put new tokens in; what the issuer left out, and an ID token that is none, stays."""
+        """Merge refreshed tokens; members without a valid new value stay."""
         members = ("id_token", "access_token", "refresh_token")
         new = {name: text for name in members if (text := text_member(answer, name)) is not None}
         if claims_of(new.get("id_token")) is None:
@@ -136,7 +136,7 @@ class AuthRecord:
             return None
 
     def credentials(self) -> Credentials | None:
-        """Return what the document is good for; None when that is nothing."""
+        """Return the credentials of the document; None without usable ones."""
         match self.kind:
             case "apikey":
                 key = text_member(self.document, KEY)
@@ -220,7 +220,7 @@ class AuthStore:
     """The credentials of one home directory."""
 
     def __init__(self, home: Path, kind: StoreKind) -> None:
-        """`auto` takes the keyring where there is one; `ephemeral` keeps nothing for later."""
+        """`auto` takes the keyring if there is one; `ephemeral` stores in memory alone."""
         self._home = home
         self._kind = kind
         self._file = home / FILE_NAME
@@ -248,7 +248,7 @@ class AuthStore:
                 yield
 
     async def load(self) -> AuthRecord | None:
-        """Return what is stored, None when there is nothing that makes sense.
+        """Return the stored document, None without a valid one.
 
         Raises:
             AccountError: the store cannot be read.
@@ -256,7 +256,7 @@ class AuthStore:
         return await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True)
 
     async def take_note(self) -> AuthRecord | None:
-        """Load, and count what was found as seen; see `has_changed`.
+        """Load, and count the stored version as seen; see `has_changed`.
 
         Raises:
             AccountError: the store cannot be read.
@@ -286,7 +286,7 @@ class AuthStore:
             await anyio.to_thread.run_sync(self._save, record)
 
     async def delete(self) -> None:
-        """Forget everything.
+        """Delete the stored document.
 
         Raises:
             AccountError: something is there still.

@@ -144,7 +144,7 @@ class Stats(_Answer):
 
 
 class ProfileAnswer(_Answer):
-    """`GET profiles/me`; of the profile itself nothing is read."""
+    """`GET profiles/me`; the profile itself is not read."""
 
     stats: Stats
 
@@ -183,7 +183,7 @@ T = TypeVar("T", bound=_Answer)
 
 
 def read_answer(answer: WebAnswer, kind: type[T]) -> T:
-    """Read what was answered.
+    """Parse an answer of the backend.
 
     Raises:
         BackendRefused: it is a refusal, or not of this kind; the text names the member.
@@ -267,7 +267,7 @@ class AccountUsage:
             return read_answer(await self._ask(web, who, "profiles/me"), ProfileAnswer)
 
     async def thread(self, who: Credentials, thread_id: str) -> ThreadUse | None:
-        """Ask what a thread has used; None where the account cannot know.
+        """Return the usage of a thread; None where the account cannot know.
 
         Raises:
             AccountError: see `limits`.

@@ -88,7 +88,7 @@ class AccountWeb:
         return await self._send(url, headers or {}, JSON, b"" if body is None else to_json(body))
 
     async def post_form(self, url: str, form: dict[str, str]) -> WebAnswer:
-        """Send a form; raises what `ask` does."""
+        """Send a form; raises as `ask` does."""
         content = urlencode(form).encode()
         return await self._send(url, {}, "application/x-www-form-urlencoded", content)
 

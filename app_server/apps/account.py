@@ -1,4 +1,4 @@
-"""Ports of this package: what it needs of accounts and plugins; app_server/server joins them.
+"""Ports for accounts and plugins; app_server/server connects them.
 
 Source: docs/apps.md, "Accounts", "Plugins".
 """
@@ -41,7 +41,7 @@ class Credentials(Protocol):
 
     @property
     def is_chatgpt(self) -> bool:
-        """Whether they are those of a ChatGPT account; an API key has no apps."""
+        """Whether the credentials are of a ChatGPT account; an API key has no apps."""
 
 
 class AuthState(Protocol):
@@ -60,14 +60,14 @@ class AuthPort(Protocol):
     """A source of credentials, which a package above implements."""
 
     def current(self) -> AuthState:
-        """Return what holds now; never waits."""
+        """Return the present state without waiting."""
 
     def subscribe(self, listener: Callable[[AuthState], None], /) -> Callable[[], None]:
-        """Call a function at every change; returns what ends that."""
+        """Call a function at every change; returns the function that unsubscribes it."""
 
     @property
     def is_recent(self) -> bool:
-        """Whether `look` would return what is known, and look at nothing."""
+        """Whether `look` would return the known state without reading the store."""
 
     async def look(self) -> AuthState:
         """Return the current state, with changes by other processes; sends no request."""
@@ -76,7 +76,7 @@ class AuthPort(Protocol):
         """Return the credentials, after renewing a token near its end if that can be done."""
 
     async def renewed(self, refused: str, /) -> AuthState:
-        """Return what holds after a server refused a token, with another one if it can be had.
+        """Return the state after a server refused a token, with a refreshed one if possible.
 
         However many ask, the token is renewed once. It may be that somebody else is signed in then.
         """
@@ -94,7 +94,7 @@ class Signed:
         return self._auth.current().revision == self._revision
 
     async def settle(self) -> None:
-        """Find out what other processes have changed, and have a token that wears out renewed."""
+        """Load changes of other processes, and refresh a token that is about to expire."""
         await self._auth.fresh()
 
 
@@ -119,7 +119,7 @@ class FixedAccount:
         return self
 
     def subscribe(self, listener: Callable[[AuthState], None], /) -> Callable[[], None]:
-        """Do nothing: there are no changes."""
+        """Ignore the listener: there are no changes."""
         return lambda: None
 
     @property

@@ -72,7 +72,7 @@ class ConnectionPorts:
 
 @dataclass(slots=True)
 class _Attempt:
-    """One fetch, or one start from the cache, and those who wait for it."""
+    """One fetch, or one start from the cache, with its waiters."""
 
     began_s: float
     live: bool = False
@@ -94,7 +94,7 @@ class Connection:
         files: FileSupport | None,
         ports: ConnectionPorts,
     ) -> None:
-        """Prepare; nothing is asked before `start`.
+        """Prepare; the first request is made by `start`.
 
         Without `cache` nothing is kept on disk; without `files` no argument carries one.
         """
@@ -174,7 +174,7 @@ class Connection:
         return self.published is None and not self._has_looked
 
     async def first(self) -> Published:
-        """Return what is published, waiting for the first attempt if there is nothing yet.
+        """Return the published inventory, waiting for the first attempt if there is none.
 
         Raises:
             AppsUnavailable: the attempt failed.
@@ -182,7 +182,7 @@ class Connection:
         return self.published or await self._joined(self._begin())
 
     async def fresh(self) -> Published:
-        """Return what is published, fetched lately; what could not be fetched stays as it was.
+        """Return the published inventory, fetched lately; after a failure the former one.
 
         Raises:
             AppsUnavailable: nothing is published, and the attempt failed.
@@ -315,7 +315,7 @@ class Connection:
             self._ports.published()
 
     def end(self) -> None:
-        """Give everything up; a generation lives on for those who have a lease of it."""
+        """Release everything; a generation lives on while it is leased."""
         self._over = True
         for scope in self._scopes:
             scope.cancel()

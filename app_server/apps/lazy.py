@@ -1,4 +1,4 @@
-"""The Apps service, loaded when somebody with apps is signed in. Light: imports none of the rest.
+"""Apps service, loaded with the first account that has apps. Imports none of the rest.
 
 The rest of this package brings the MCP SDK and a web server; most processes never need them.
 Source: docs/apps.md, "The service".
@@ -59,7 +59,7 @@ class LazyApps:
     async def run(
         self, auth: AuthPort, registry: ExtensionRegistry, base_url: str | None = None
     ) -> None:
-        """Wait for the first reason, then serve until cancelled; cancelling ends everything.
+        """Wait for the first reason, then serve until cancelled.
 
         While the service runs it is in `registry`, with its part in turns.
 
@@ -174,7 +174,7 @@ class LazyApps:
 
     @property
     def backend(self) -> "AppsBackend":
-        """Return who asks ChatGPT for what is no tool."""
+        """Return the client of ChatGPT's backend."""
         if self._backend is None:
             # Whoever asks has imported it: nothing is read from disk here.
             from app_server.apps.upstream.backend import AppsBackend

@@ -1,4 +1,4 @@
-"""Which tools of apps may run, who is asked, and the registrations that say so. No I/O.
+"""Policy of apps' tools: enabled, approval mode, reviewer; and registrations. No I/O.
 
 Settings of apps are turned into ordinary ones of MCP servers; nobody else reads them.
 Source: docs/config.md, "Apps"; docs/apps.md, "Registrations".
@@ -65,7 +65,7 @@ class AppsPolicy:
 
     @classmethod
     def read(cls, config: Mapping[str, Any], requirements: Mapping[str, Any] | None) -> Self:
-        """Read the table `apps` of config.toml, and of what an administrator demands.
+        """Read the table `apps` of config.toml, and of the administrator's requirements.
 
         Raises:
             ConfigError: a value does not fit.
@@ -82,7 +82,7 @@ class AppsPolicy:
         return self._apps.get(connector_id, self._default).enabled is not False
 
     def enabled(self, connector: Connector, tool: AppTool) -> bool:
-        """Whether a tool may be used: its own setting, its app's, else what it may do."""
+        """Whether a tool is enabled: by its own setting, its app's, else by its annotations."""
         if not self.app_enabled(connector.id):
             return False
         app = self._of(connector)
@@ -97,7 +97,7 @@ class AppsPolicy:
         )
 
     def callable(self, connector: Connector) -> bool:
-        """Whether the model can call anything of an app that does more than link it."""
+        """Whether the model can call a tool of an app that does more than link it."""
         return any(
             self.enabled(connector, tool)
             for tool in connector.tools
@@ -116,11 +116,11 @@ class AppsPolicy:
         )
 
     def app_mode(self, connector: Connector) -> str:
-        """Return the approval mode of tools that nothing is said about: its app's, else `auto`."""
+        """Return the approval mode of tools without an own one: the app's, else `auto`."""
         return self._of(connector).mode or self._default.mode or "auto"
 
     def reviewer(self, connector: Connector) -> Reviewer | None:
-        """Return who decides on approvals; None: as the thread has it."""
+        """Return the reviewer of approvals; None: that of the thread."""
         chosen = self._of(connector).reviewer or self._default.reviewer
         is_allowed = self._reviewers is None or chosen in self._reviewers
         return chosen if is_allowed else None
@@ -148,7 +148,7 @@ class ServedRoutes(Protocol):
         """Return where a server is reached."""
 
     def bearer(self, server: str) -> SecretStr:
-        """Return what opens it."""
+        """Return the bearer token of the route."""
 
 
 @dataclass(frozen=True, slots=True)

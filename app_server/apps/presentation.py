@@ -160,7 +160,7 @@ def app_context(connector: Connector, tool: AppTool) -> McpToolCallAppContext:
 
 
 def _form_meta(connector: Connector) -> JsonObject:
-    """Describe the connector; what would not fit is left out, the description first."""
+    """Describe the connector within a bound; the description is cut first."""
     meta: dict[str, Json] = {
         "source": "connector",
         "connector_id": connector.id,

@@ -1,4 +1,4 @@
-"""Inventories of apps as they are served: what is made of each, and how one replaces another.
+"""Published inventories of apps, and the replacement of one by another.
 
 Source: docs/apps.md, "Discovery", "Registrations".
 """
@@ -60,7 +60,7 @@ class Published:
         return fresh
 
     def parts(self) -> list[object]:
-        """Return what most of the memory is for: tools, and what is said of each."""
+        """Return the parts with most of the memory: tools and their metadata."""
         inventory = self.made.inventory
         return [
             *inventory.raw_tools,
@@ -82,7 +82,7 @@ def prepare(
     *,
     has_files: bool,
 ) -> Prepared | None:
-    """Make of an inventory what is served; None if all of that is served already.
+    """Prepare an inventory for publishing; None if it equals the published one.
 
     A full inventory takes some ten ms: for worker threads.
 
@@ -115,7 +115,7 @@ class NoPort(AppsUnavailable):
 
 
 class Publishing:
-    """The inventory that is served, and those before it that somebody still uses."""
+    """The published inventory, and former ones that are still leased."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Publishing:
         self._is_over = False
 
     def note_use(self, use: Use) -> None:
-        """Note with what a thread asks: its registrations will be ready when something comes."""
+        """Record the settings of a thread, so that its registrations are prepared in time."""
         if use not in self._uses:
             self._uses.append(use)
             del self._uses[:-MAX_USES]
@@ -203,7 +203,7 @@ class Publishing:
             self._means.pool.shut_down()
 
     def end(self) -> None:
-        """Publish nothing any more; a generation lives on for those who have a lease of it.
+        """Withdraw the inventory; a generation lives on while it is leased.
 
         The pool is closed with the last of them.
         """

@@ -1,4 +1,4 @@
-"""The Apps service: what the rest of the program may ask of the apps.
+"""Apps service, the interface of this package.
 
 Knows: who is signed in, what every part of this package does. Does not know: clients, turns, the
 package of MCP; threads get its servers as registrations, like any other.
@@ -62,7 +62,7 @@ class Snapshot:
         return self.published.generation.inventory.installed
 
     def missing(self, app_ids: Sequence[str]) -> list[str]:
-        """Return those of these apps that the account has not linked, in their order."""
+        """Return the apps that the account has not linked, in their order."""
         linked = {connector.id for connector in self.published.generation.inventory.connectors}
         return [id_ for id_ in app_ids if id_ not in linked]
 
@@ -102,7 +102,7 @@ class AppsService(TurnExtension):
         environ: Mapping[str, str] = os.environ,
         timer: Timer | None = None,
     ) -> None:
-        """Prepare; nothing is asked of anybody before it is needed.
+        """Prepare; requests are made when they are needed.
 
         Without `machines` no argument carries a file. `base_url` stands over the configured
         address.
@@ -120,7 +120,7 @@ class AppsService(TurnExtension):
         self._ending = anyio.Event()
 
     async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
-        """Serve until `begin_shutdown`; then everything ends, leased or not, within END_S."""
+        """Serve until `begin_shutdown`; then all generations end within END_S, leased or not."""
         templates = await anyio.to_thread.run_sync(ApprovalTemplates.load)
         unsubscribe = self._auth.subscribe(self._connections.signed_in_or_out)
         try:
@@ -147,7 +147,7 @@ class AppsService(TurnExtension):
             unsubscribe()
 
     def begin_shutdown(self) -> None:
-        """Begin nothing more; `run` ends what there is."""
+        """Refuse new work; `run` ends the rest."""
         self._ending.set()
 
     # What is published.
@@ -162,7 +162,7 @@ class AppsService(TurnExtension):
     # Direct questions.
 
     def current_snapshot(self, config: Settings) -> Snapshot | None:
-        """Return what is published for these settings and the present sign-in; no network."""
+        """Return the published snapshot for these settings and sign-in, without network."""
         connection = self._connection(AppsSettings.read(config), make=False)
         if connection is None or connection.published is None:
             return None
@@ -185,7 +185,7 @@ class AppsService(TurnExtension):
         return await self._ask(config, Connection.fresh)
 
     async def refresh_snapshot(self, config: Settings) -> Snapshot | None:
-        """Fetch, and return what came; None without apps.
+        """Fetch a new snapshot; None without apps.
 
         Raises:
             AppsUnavailable, ConfigError
@@ -277,7 +277,7 @@ class AppsService(TurnExtension):
         return None if connection is None else connection.looking_since_s
 
     async def refresh(self, context: ContributionContext) -> None:
-        """Fetch anew, if threads are given servers; see Contributor. A failure leaves what is."""
+        """Fetch again if threads have servers; see Contributor. A failure keeps the former ones."""
         try:
             if AppsSettings.read(context.config).serves_mcp:
                 snapshot = await self.refresh_snapshot(context.config)
@@ -291,7 +291,7 @@ class AppsService(TurnExtension):
     def instructions(
         self, context: ContributionContext, tools: Collection[tuple[str, str]]
     ) -> str | None:
-        """Return what the model is shown of apps, if it has a tool of one."""
+        """Return instructions about apps, if the model has a tool of one."""
         published = None if context.thread_id is None else self.shown_to(context.thread_id)
         if published is None or not any(server in published.made.routes for server, _ in tools):
             return None
@@ -309,7 +309,7 @@ class AppsService(TurnExtension):
         return Presentation(app_context(route.connector, tool), uri)
 
     def shown_to(self, thread_id: str) -> Published | None:
-        """Return what a thread's servers were last made of."""
+        """Return the snapshot of a thread's servers."""
         return self._by_thread.get(thread_id)
 
     def _remember(self, thread_id: str | None, published: Published | None) -> None:

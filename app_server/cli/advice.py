@@ -17,7 +17,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def why_not_started(problem: Exception, listen: Sequence[str]) -> str:
-    """Return the text of a failure, with what to do next where that is known."""
+    """Return the text of a failure, with its remedy where one is known."""
     text = str(problem).strip()
     if not isinstance(problem, OSError):
         return text

@@ -29,7 +29,7 @@ MAX_SHOWN = 20
 
 
 class NoOneServer(Exception):
-    """No server runs, or several do; the text says what to do."""
+    """No server runs, or several do; the text has the remedy."""
 
     def __init__(self, text: str, *, are_several: bool) -> None:
         super().__init__(text)

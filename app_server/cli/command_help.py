@@ -86,7 +86,7 @@ The exit status is 0 if every check holds, else 1. What comes next:
 
 
 def server_end() -> str:
-    """Return what stands at the end of the server's help; the default home is looked for."""
+    """Return the end of the server's help, with the default home."""
     return SERVER_END.format(home=default_home(), requirements=SYSTEM_REQUIREMENTS)
 
 
@@ -111,7 +111,7 @@ def mcp_server_parser() -> argparse.ArgumentParser:
 
 
 def demo_parser() -> argparse.ArgumentParser:
-    """Describe what a demo can show."""
+    """Make the parser of `demo`."""
     parser = command_parser(
         "app-server", DEMO, DEMO_END, usage="app-server demo [--apps | --signals | --tools]"
     )

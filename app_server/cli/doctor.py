@@ -188,7 +188,7 @@ def render(checks: Sequence["Check"]) -> list[str]:
 
 
 def _redact(checks: Sequence["Check"]) -> None:
-    """Take out what providers, servers and the system may have repeated of secrets."""
+    """Mask secrets that providers, servers and the system may have repeated."""
     from app_server.observability.log_lines import Redactor
 
     redactor = Redactor(os.environ)

@@ -1,4 +1,4 @@
-"""The way in of `app-server`: picks the program, so that each imports what it needs and no more.
+"""Entry point of `app-server`: chooses the program, so that each imports its own modules.
 
 Agents start a receiver with every thread; the server would be most of what it imports.
 """

@@ -397,7 +397,7 @@ async def _switch(options: argparse.Namespace, config: Config) -> None:
 async def _switch_unknown(
     options: argparse.Namespace, config: Config, known: Sequence[str]
 ) -> None:
-    """Switch what only an app-server that runs could know, for those to come."""
+    """Switch a server that only a running app-server could know, for later ones."""
     enabled, name, file = options.command == "enable", options.name, ConfigFile(options.home_folder)
     word = "enabled" if enabled else "disabled"
     _check_name(name)
@@ -429,7 +429,7 @@ async def _can_be_asked(options: argparse.Namespace) -> bool:
 
 
 async def _tell_running(home: Path) -> None:
-    """Have the servers that run with a home look at its files; those out of reach do it later."""
+    """Make the running servers of a home read its files; unreachable ones do so later."""
     clients = await load(_clients)
     running = [server.entry for server in clients.running_servers(home).all() if server.is_running]
     for entry in running:
@@ -500,7 +500,7 @@ async def _show_logs(options: argparse.Namespace, config: Config) -> None:
 
 
 def _why_nothing(name: str, output: Mapping[str, Any]) -> str:
-    """Say why a server of a thread has written nothing, and what can be done."""
+    """Explain the empty output of a thread's server, with a remedy."""
     server, command = f"MCP server `{name}`", "`app-server mcp"
     match output.get("runtimeStatus"):
         case "disabled":
@@ -518,7 +518,7 @@ def _why_nothing(name: str, output: Mapping[str, Any]) -> str:
 
 
 class _Clients(NamedTuple):
-    """What asks servers that run, which commands that only read settings do not need."""
+    """Client of running servers, loaded by the commands that need one."""
 
     running_servers: "Callable[[Path], RunningServers]"
     choose: "Callable[[str | None, str | None, Path | None, str, str], ServerAddress]"
@@ -585,7 +585,7 @@ def _signs_in(server: ServerConfig) -> tuple[HttpTransport, CredentialStore]:
 
 
 def _shown(server: ServerConfig) -> dict[str, Any]:
-    """Show a server without what may be a secret: values of variables and headers."""
+    """Show a server with masked values of variables and headers."""
     transport = server.transport
     shown: dict[str, Any] = {"name": server.name, "enabled": server.enabled}
     if isinstance(transport, StdioTransport):

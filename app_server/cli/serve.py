@@ -369,7 +369,7 @@ def _lazy_command(words: Sequence[str]) -> int | None:
 
 
 def _command_among_options(parser: "_Parser", words: list[str]) -> int | None:
-    """Do what a command is for that may stand behind options; None leaves the words to the parser.
+    """Run a command whose name stands behind options; None leaves the words to the parser.
 
     Where two commands are named, the name of the program is taken out of `words`.
     """
@@ -397,7 +397,7 @@ def quiet_libraries() -> None:
 
 class _Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
-        """Look for the texts, and the default home, when somebody reads them."""
+        """Load the help texts and the default home when help is printed."""
         texts = importlib.import_module("app_server.cli.command_help")
         self.description, self.epilog = texts.SERVER, texts.server_end()
         return super().format_help()

@@ -1,4 +1,4 @@
-"""app-server signal: put a message into a thread of a running server, and see what became of it."""
+"""app-server signal: put a message into a thread of a running server, and follow it."""
 
 import argparse
 import asyncio

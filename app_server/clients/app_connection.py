@@ -20,7 +20,7 @@ from protocol.model import Json, JsonObject
 
 
 class ConnectionLost(ConnectionError):
-    """The server has gone, or was never there. What it did of an open request is not known."""
+    """Lost connection; whether an open request took effect is not known."""
 
     def __init__(self) -> None:
         super().__init__("the connection has ended")

@@ -75,7 +75,7 @@ def working_folder(parser: argparse.ArgumentParser, given: Path | None) -> Path:
 
 
 def whole_number(least: int, most: int | None = None) -> Callable[[str], int]:
-    """Return what reads a whole number within bounds: the `type` of an option."""
+    """Return the `type` of an option: a whole number within bounds."""
 
     def read(text: str) -> int:
         try:

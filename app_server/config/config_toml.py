@@ -108,7 +108,7 @@ def with_profile(config: Config, name: str, file: Path) -> Config:
 
 
 def read_profile(file: Path, name: str) -> Config:
-    """Read the file of a profile that somebody named. Blocks: call it in a worker.
+    """Read the file of a profile. Blocks: call it in a worker thread.
 
     Raises:
         ConfigError: it is not there, or cannot be read.
@@ -135,7 +135,7 @@ def refuse_older_selector(config: Config) -> None:
 
 
 def parse_override(text: str) -> tuple[str, Any]:
-    """Read one `--config key=value`; what is not TOML is taken as a string.
+    """Parse one `--config key=value`; a value that is no TOML is a string.
 
     Raises:
         ConfigError: there is no key or no `=`, or TOML that cannot be taken.

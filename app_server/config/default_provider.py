@@ -25,7 +25,7 @@ def default_provider_id(config: Config) -> str:
 
 
 def chooses_no_provider(config: Config) -> bool:
-    """Whether nothing but a sign-in could make OpenAI the default."""
+    """Whether only a sign-in could make OpenAI the default."""
     return config.document.get("model_provider") is None and not os.environ.get(OPENAI_KEY)
 
 

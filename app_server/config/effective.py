@@ -1,4 +1,4 @@
-"""The configuration as a request sees it: files, command line, and what the request overrides."""
+"""Effective configuration of a request: files, command line, and its own overrides."""
 
 import os
 import time
@@ -65,7 +65,7 @@ class Configuration:
         ahead_ns: int = 0,
         check: Callable[[Config], None] | None = None,
     ) -> None:
-        """Read nothing yet.
+        """Prepare; the files are read with the first request.
 
         `is_signed_in` says whether there is an account for OpenAI's models; `is_strict` makes an
         error of each unknown key; `ahead_ns` is how far the clock is ahead of that of the files;
@@ -164,7 +164,7 @@ class Configuration:
         return config
 
     async def read_profile(self, name: str, own: Mapping[str, Any]) -> ChosenProfile:
-        """Read the settings of a profile, and put what a request itself says over them.
+        """Read a profile, with the overrides of the request on top.
 
         Raises:
             ConfigError: there is none of this name, or its file cannot be used.
@@ -239,7 +239,7 @@ class Configuration:
     async def _look_was(
         self, seen: Config | str, stamps: Sequence[Stamp | None], now_ns: int
     ) -> None:
-        """Note what a read has found, and what it replaces if that can stand in for it.
+        """Record a successful read, and the last good one that it replaces.
 
         Between two writes of an editor the file may be empty, which is no fault: what did not stand
         for QUIET_S does not count.
@@ -276,7 +276,7 @@ class Configuration:
         return replace(config, requirements=demanded, is_strict=self._is_strict)
 
     async def requirements(self) -> Requirements:
-        """Read what an administrator demands, and nothing else.
+        """Read the requirements of the administrator alone.
 
         Raises:
             ConfigError: it cannot be read, or makes no sense.
@@ -320,7 +320,7 @@ class StartSettings:
 async def read_start_settings(
     sources: ConfigSources, store: StoreUrl | None = None
 ) -> StartSettings:
-    """Read these settings; `store` is what wins over those of the files.
+    """Read the settings of a start; `store` overrides that of the files.
 
     Raises:
         ConfigError: where threads are kept makes no sense, or cannot be known as a file that may

@@ -28,7 +28,7 @@ Tree: TypeAlias = dict[str, "Tree"]
 
 
 class UnknownKey(NamedTuple):
-    """A key that nothing reads."""
+    """Unknown key of a document."""
 
     path: KeyPath
     allowed: Sequence[str]
@@ -41,7 +41,7 @@ class UnknownKey(NamedTuple):
 
     @property
     def detail(self) -> str:
-        """Say which key it is, and what was expected."""
+        """Return the key, and the keys that were expected."""
         shown: Sequence[str] = self.allowed
         if len(shown) > MAX_LISTED:
             shown = difflib.get_close_matches(self.path[-1], self.allowed, NEAREST)
@@ -60,13 +60,13 @@ def unknown_keys(document: Document) -> Iterator[UnknownKey]:
 
 
 def known_part(document: Document) -> Document:
-    """Copy what of a document stands at keys that are in a list of known_keys.py."""
+    """Copy the part of a document with keys in a list of known_keys.py."""
     part: Document = _known(document, _ANYBODYS)
     return part
 
 
 def keys_without_effect(document: Document) -> Iterator[KeyPath]:
-    """Find the keys by which Codex does what this server does not do."""
+    """Find the keys of Codex that have no effect here."""
     for path in WITHOUT_EFFECT:
         yield from _present(document, tuple(path.split(".")), ())
 
@@ -83,7 +83,7 @@ def ignored_text(unknown: Sequence[str]) -> str:
 
 
 def without_effect_text(names: Sequence[str]) -> str:
-    """Say that settings of Codex do nothing here; each is given as a place and a name."""
+    """Describe settings of Codex without effect; each is given as a position and a name."""
     return _listed(f"{_count(names, 'setting')} of Codex without effect in this server:", names)
 
 
@@ -98,7 +98,7 @@ def _listed(head: str, lines: Sequence[str]) -> str:
 
 
 def unknown_in_file(config: Config) -> list[str]:
-    """Say of each unknown key of a file where it stands, and what was expected."""
+    """Describe each unknown key of a file, with its position and the expected keys."""
     return [
         f"{config.place_of_key(unknown.path)}: {unknown.detail}"
         for unknown in unknown_keys(config.document)
@@ -106,7 +106,7 @@ def unknown_in_file(config: Config) -> list[str]:
 
 
 def unknown_in_overrides(overrides: Mapping[str, Any], where: str) -> list[str]:
-    """Say of each unknown key of a command line or a request what was expected.
+    """Describe each unknown key of a command line or request, with the expected keys.
 
     `where` says in words which.
     """

@@ -48,7 +48,7 @@ def locate(text: str, path: KeyPath) -> tuple[int, int]:
 
 
 def locate_key(text: str, path: KeyPath) -> tuple[int, int]:
-    """Find the line and column where a key first stands, or what of its path is found."""
+    """Find line and column of a key's first occurrence, or of the longest part of its path."""
     best, longest = (1, 1), 0
     for line in _named(text):
         pairs = zip(line.path, path, strict=False)

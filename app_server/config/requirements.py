@@ -1,4 +1,4 @@
-"""requirements.toml: what the administrator of this machine demands of every configuration.
+"""requirements.toml: requirements of the administrator for every configuration.
 
 Knows: the file, its keys, and which of them this server enforces. The others are named, so that
 nobody believes that they hold. Does not know: how a demand is enforced.
@@ -58,7 +58,7 @@ class NetworkDemand:
 
 @dataclass(frozen=True, slots=True)
 class Requirements:
-    """Everything that is demanded; None and nothing demand nothing."""
+    """All requirements; None and empty ones restrict nothing."""
 
     source: str = ""
     """The file, for texts."""
@@ -80,7 +80,7 @@ class Requirements:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """Say, in at most one text, what does not hold although the file has it."""
+        """Describe, in at most one text, the entries of the file without effect."""
         if not self.unenforced:
             return ()
         named = [_shortened(key) for key in self.unenforced[:MAX_NAMED_KEYS]]
@@ -90,7 +90,7 @@ class Requirements:
 
 
 def read_requirements(path: Path) -> Config:
-    """Read the file; one that does not exist demands nothing. Blocks: call it in a worker.
+    """Read the file; a missing one requires nothing. Blocks: call it in a worker thread.
 
     Raises:
         ConfigError: see `read_config`; or a demand that this server enforces makes no sense.

@@ -51,7 +51,7 @@ class StoreUrl:
 
     @classmethod
     def parse(cls, text: str) -> "StoreUrl":
-        """Check what can be checked without the library.
+        """Parse a URL as far as that is possible without the library.
 
         Raises:
             ValueError: not a URL, of an unknown scheme, or above MAX_CHARS; never repeats the text.
@@ -96,7 +96,7 @@ def _name(pair: str) -> str:
 def chosen_store(
     option: str | None, overrides: Mapping[str, Any], environ: Mapping[str, str]
 ) -> StoreUrl | None:
-    """Return what the command line says, else the variable; None: config.toml decides.
+    """Return the store of the command line or the variable; None: config.toml decides.
 
     `option` is that of OPTION, stronger than `overrides`, which are those of `-c`.
 

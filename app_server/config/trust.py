@@ -14,7 +14,7 @@ TRUST_LEVELS = ("trusted", "untrusted")
 
 
 def read_trust(config: Config) -> Mapping[str, str | None]:
-    """Read the trust of each folder that has a table; None where that says nothing of it.
+    """Read the trust of each folder that has a table; None where it sets none.
 
     Raises:
         ConfigError: a value does not fit.
@@ -26,7 +26,7 @@ def read_trust(config: Config) -> Mapping[str, str | None]:
 
 
 def trust_of(config: Config, folders: Iterable[str]) -> str | None:
-    """Return the trust of the first folder that anything is said of; None if nothing is said.
+    """Return the trust of the first folder with an entry; None without one.
 
     Raises:
         ConfigError: a value does not fit.

@@ -41,7 +41,7 @@ def stamp_of(path: Path) -> Stamp | None:
 
 
 def is_settled(stamp: Stamp | None, now_ns: int, after_s: float = SETTLED_S) -> bool:
-    """Whether nothing has changed the file for a time.
+    """Whether the file has been unchanged for a time.
 
     After SETTLED_S its next version will have another stamp than this one; after QUIET_S whoever
     wrote it has most likely written all.

@@ -1,4 +1,4 @@
-"""config.toml as values: overriding them, and saying exactly what is wrong with one.
+"""Values of config.toml: overrides, and errors that name key and position.
 
 Knows: layers (file, command line, request), key paths, types.
 Does not know: what any key means; each package reads its own table through a ConfigView.
@@ -21,7 +21,7 @@ NO_SECRETS = ("a boolean", "u64", "f64")
 
 
 class ConfigError(Exception):
-    """A setting that cannot be used; the text is what clients are shown."""
+    """Unusable setting; the text is for clients."""
 
     def __init__(self, text: str, place: Place | None = None, path: KeyPath = ()) -> None:
         """Say where it stands in a file, as the text does, and which setting it is about.
@@ -85,14 +85,14 @@ class Config:
         return replace(self, document=document, overridden=frozenset(overridden), layers=layers)
 
     def with_profile(self, profile: "Config") -> "Config":
-        """Put a second file over the first one, which has nothing on top of it yet."""
+        """Put a second file over the first one, before any other layer."""
         document = _copy(self.document)
         for key, value in profile.document.items():
             _merge(document, key, value)
         return replace(self, document=document, profile=profile)
 
     def with_defaults(self, table: str, defaults: Mapping[str, Any]) -> "Config":
-        """Put values into a table where nothing else has put one; what is no table stays."""
+        """Fill in values of a table that no other layer sets; anything but a table stays."""
         there = self.document.get(table, {})
         if not defaults or not isinstance(there, dict):
             return self
@@ -110,14 +110,14 @@ class Config:
         return replace(below, layers=()).with_layers(self.layers)
 
     def with_layers(self, layers: Sequence[Mapping[str, Any]]) -> "Config":
-        """Put on top what lay on top of another reading; its first layers are those of this one."""
+        """Take over the upper layers of another reading; the files are those of this one."""
         config = self
         for overrides in layers[len(self.layers) :]:
             config = config.override(overrides)
         return config
 
     def with_layers_of(self, other: "Config") -> "Config":
-        """Put on top what lay on top of another reading, with the profile that this one has.
+        """Take over the upper layers of another reading, with the profile of this one.
 
         Its first layers are those of this one; without a profile here the other's is kept.
         """
@@ -131,7 +131,7 @@ class Config:
         return replace(self.with_layers(layers), chosen=chosen)
 
     def error(self, path: KeyPath, detail: str) -> ConfigError:
-        """Say what is wrong at a path, and where it stands."""
+        """Make an error that names a path and its position."""
         unplaced = ConfigError(f"{detail}\nin `{'.'.join(path)}`\n", path=path)
         if any(path[: len(o)] == o for o in self.overridden):
             return unplaced
@@ -145,7 +145,7 @@ class Config:
         return error_at(Place(self.source, *locate(self.text, path)), detail, path)
 
     def key_error(self, path: KeyPath, detail: str) -> ConfigError:
-        """Say what is wrong with a key of the file itself, and where it stands."""
+        """Make an error that names a key of the file itself and its position."""
         return error_at(self.place_of_key(path), detail, path)
 
     def place_of_key(self, path: KeyPath) -> Place:
@@ -166,7 +166,7 @@ class ChosenProfile:
     """Both together, a layer of the settings in force."""
 
     def over(self, profile: Config) -> "ChosenProfile":
-        """Put what the request says over another reading of the profile."""
+        """Put the request's overrides over another reading of the profile."""
         config = Config({}).override(profile.document).override(self.own)
         return replace(self, layer=config.document)
 
@@ -251,7 +251,7 @@ class ConfigView:
             yield name, self.at(name)
 
     def error(self, detail: str, key: str | None = None) -> ConfigError:
-        """Say what is wrong with this table, or with one key of it."""
+        """Make an error that names this table, or one key of it."""
         return self.config.error(self.path if key is None else (*self.path, key), detail)
 
     def unknown_variant(self, key: str, word: str, variants: Sequence[str]) -> ConfigError:
@@ -311,7 +311,7 @@ def _copy(value: Any) -> Any:
 
 
 def has(document: Any, path: Sequence[str]) -> bool:
-    """Whether a document has anything at a path."""
+    """Whether a document has a value at a path."""
     for key in path:
         if not isinstance(document, dict) or key not in document:
             return False
@@ -338,7 +338,7 @@ def _merge(document: Document, key: str, value: Any) -> None:
 
 
 def error_at(place: Place, detail: str, path: KeyPath = ()) -> ConfigError:
-    """Say what is wrong at a position of a file."""
+    """Make an error that names a position of a file."""
     return ConfigError(f"{place}: {detail}", place, path)
 
 

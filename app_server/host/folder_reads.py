@@ -30,7 +30,7 @@ class FolderReads:
         return len(self._hanging)
 
     async def read(self, read: Callable[[], Read]) -> Read | None:
-        """Return what `read` does; None when it is not done in 2 s, or is not begun.
+        """Return the result of `read`; None if it takes over 2 s, or is not begun.
 
         What `read` raises comes out.
         """

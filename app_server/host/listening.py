@@ -14,7 +14,7 @@ MAX_ROWS = 100_000
 
 
 def listener_of(port: int) -> int | None:
-    """Return the process; None where that cannot be seen, as with those of other users. Blocks."""
+    """Return the process that listens on a port; None if unknown, as of other users. Blocks."""
     sockets = {f"socket:[{inode}]" for inode in _inodes(port)}
     if not sockets:
         return None

@@ -1,4 +1,4 @@
-"""Programs that clients run: their input, output and time, their end, and who owns them.
+"""Programs that clients run: input, output, time limits, end, and ownership.
 
 Output is kept for the end, or sent as it comes, up to a bound; what comes within a moment is sent
 together. While the client cannot keep up, the program is not read, and so has to wait.
@@ -74,7 +74,7 @@ class ProgramOutput:
         self._command: LocalCommand | None = None
 
     def take(self, stream: Stream, data: bytes) -> None:
-        """Take what was printed; never waits."""
+        """Take a chunk of output without waiting."""
         flow = self._flows[stream]
         if flow.left is not None:
             flow.cap_reached = flow.cap_reached or len(data) > flow.left
@@ -91,12 +91,12 @@ class ProgramOutput:
             self._timer = asyncio.get_running_loop().call_later(due, self._send)
 
     def open(self, command: LocalCommand) -> None:
-        """Begin to read what a command prints that starts paused, and to send it."""
+        """Resume reading a command that starts paused, and send its output."""
         self._command = command
         command.resume_reading()
 
     def end(self) -> None:
-        """Send what is left."""
+        """Send the remaining output."""
         if self._on_piece is not None:
             self._send()
         if self._timer is not None:
@@ -104,7 +104,7 @@ class ProgramOutput:
         self._command = None
 
     def kept(self, stream: Stream) -> str:
-        """Return what was kept of a stream as text; empty if it was sent."""
+        """Return the kept text of a stream; empty if it was sent."""
         return self._flows[stream].pending.decode(errors="replace")
 
     def cap_reached(self, stream: Stream) -> bool:
@@ -161,7 +161,7 @@ SIGNALLED = 128
 
 
 class ProgramRefused(Exception):
-    """The program cannot do what a request asks of it; the text says why."""
+    """Refused request about a program; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +190,7 @@ class Program:
     """A program from its start to its end."""
 
     def __init__(self, order: ProgramOrder, output: ProgramOutput) -> None:
-        """Start nothing yet; what it prints goes to `output`."""
+        """Prepare a program; its output goes to `output`."""
         self.output = output
         self._order = order
         self._command: LocalCommand | None = None
@@ -202,7 +202,7 @@ class Program:
         self._is_terminated = False
 
     async def start(self, commands: LocalCommands, sandbox_policy: EffectivePolicy) -> None:
-        """Start it, within what confines it.
+        """Start it under a sandbox policy.
 
         Raises:
             SandboxUnavailable: it cannot be confined on this machine.
@@ -216,7 +216,7 @@ class Program:
             command.terminate()
 
     async def run(self) -> Ended:
-        """Wait for the end of what was started; cancelling ends it."""
+        """Wait for its end; cancelling ends it."""
         command = self._command
         assert command is not None
         self.output.open(command)
@@ -309,7 +309,7 @@ class Programs:
     """The programs that run now, by owner and id."""
 
     def __init__(self, kind: str, name_of_id: str) -> None:
-        """Say what they and their ids are called in errors, such as `process`, `process handle`."""
+        """`kind` and `name_of_id` are for errors, such as `process`, `process handle`."""
         self._kind = kind
         self._name_of_id = name_of_id
         self._running: dict[Owner, dict[str | object, Program]] = {}

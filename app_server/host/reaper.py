@@ -23,7 +23,7 @@ CLOSE_S = 5.0
 
 
 class Reaper:
-    """The watchdog of this process, and what it has been given."""
+    """Watchdog of this process, and the process groups that it ends."""
 
     def __init__(self) -> None:
         self.groups: set[int] = set()

@@ -31,7 +31,7 @@ class RepositoryState:
 
 
 def read_repository(folder: Path) -> RepositoryState | None:
-    """Look at the repository that a folder is in; None: there is none, or nothing is known."""
+    """Read the repository of a folder; None without one, or if it cannot be read."""
     try:
         git = _git_folder(folder)
         if git is None:

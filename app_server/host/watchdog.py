@@ -34,7 +34,7 @@ def read_groups(pipe: int) -> set[int]:
 
 
 def end_groups(groups: Iterable[int]) -> None:
-    """Send SIGTERM, and SIGKILL to what is left after a while."""
+    """Send SIGTERM, and SIGKILL to the remaining ones after a while."""
     left = [group for group in groups if _signal(group, signal.SIGTERM)]
     deadline = time.monotonic() + TERMINATE_S
     while left and time.monotonic() < deadline:

@@ -59,7 +59,7 @@ class LogSettings:
 def read_log_settings(
     environ: Mapping[str, str], levels: str | None = None, log_format: str | None = None
 ) -> LogSettings:
-    """Read the settings: those of the command line, else of the environment, else the defaults.
+    """Read the settings of the command line, else of the environment, else the defaults.
 
     A folder that the server does not have is a warning: other versions may have it.
 
@@ -177,7 +177,7 @@ class LogHandler(QueueHandler):
             self._listener = listener
 
     def close(self) -> None:
-        """Write what waits, for at most FLUSH_S; what comes afterwards is not written.
+        """Flush for at most FLUSH_S, then drop records.
 
         `logging.shutdown` does this at the end of the process.
         """
@@ -227,7 +227,7 @@ class _Writer:
         self._dropped = 0
 
     def write(self, record: logging.LogRecord) -> None:
-        """Write the line of a record, behind one that counts what was dropped before it."""
+        """Write a record, behind a line with the count of dropped ones."""
         if self._formatter is None:
             self._formatter = self._load_formatter()
         try:
@@ -252,7 +252,7 @@ class _Writer:
         self._stream.flush()
 
     def _load_formatter(self) -> "LineFormatter":
-        """Load what makes lines; where no descriptor is left, the first lines say just that."""
+        """Load the formatter; without a free descriptor the first lines say so."""
         while True:
             try:
                 return load_from_worker(_line_formatter)(self._format, self._environ)

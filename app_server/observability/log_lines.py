@@ -96,7 +96,7 @@ class Redactor:
     """Replaces secrets in texts; safe on any thread."""
 
     def __init__(self, environ: Mapping[str, str], secrets: Collection[str] = ()) -> None:
-        """Look for the values of those variables whose names say that they are secrets.
+        """Collect the values of environment variables with names of secrets.
 
         `secrets` are looked for before them, whatever their length.
         """
@@ -139,7 +139,7 @@ class LineFormatter(logging.Formatter):
     """Format records as lines; blocks, as a traceback shows lines of source files."""
 
     def __init__(self, log_format: LogFormat, environ: Mapping[str, str]) -> None:
-        """Leave out what `environ`, the environment of the process, has of secrets."""
+        """Mask the secrets of `environ`, the environment of the process."""
         super().__init__()
         self._format = log_format
         self._redactor = Redactor(environ)
@@ -187,7 +187,7 @@ class LineFormatter(logging.Formatter):
 
 
 def _lone(failure: BaseException) -> BaseException:
-    """Unwrap an exception from groups that hold nothing else."""
+    """Unwrap an exception from groups of one."""
     while isinstance(failure, BaseExceptionGroup) and len(failure.exceptions) == 1:
         failure = failure.exceptions[0]
     return failure

@@ -11,7 +11,7 @@ from app_server.config.values import Config, ConfigView
 
 
 def counts_use(config: Config) -> bool:
-    """Whether the user wants to know what is used.
+    """Whether the user has switched counts of use on.
 
     Raises:
         ConfigError: the value has the wrong type.
@@ -33,7 +33,7 @@ class Collector:
 
 @dataclass(frozen=True, slots=True)
 class TelemetrySettings:
-    """Collectors and attributes of traces and metrics; None sends nothing."""
+    """Collectors and attributes of traces and metrics; None sends no signal."""
 
     traces: Collector | None = None
     metrics: Collector | None = None
@@ -43,7 +43,7 @@ class TelemetrySettings:
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is sent."""
+        """Whether a collector is configured."""
         return self.traces is not None or self.metrics is not None
 
 

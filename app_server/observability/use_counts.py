@@ -1,4 +1,4 @@
-"""Counters of what threads do, fed with the events that their clients are sent.
+"""Counts of use, fed with the events of threads.
 
 Turns, items, tokens and questions are counted on this machine alone; nothing is sent. Knows: types
 of events. Does not know: who emits them, clients, what anything was about.
@@ -38,7 +38,7 @@ class UseCounts:
         return dict(self._counters)
 
     def observe(self, event: WireModel) -> None:
-        """Count an event of a thread; never waits. Events of other kinds count nothing."""
+        """Count an event of a thread without waiting; other kinds are ignored."""
         match event:
             case ItemCompletedNotification(item=item) if not isinstance(item, UnknownVariant):
                 status = getattr(item, "status", _ENDED)

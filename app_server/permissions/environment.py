@@ -71,7 +71,7 @@ def command_environment(
     credentials: Collection[str],
     given: Mapping[str, str],
 ) -> dict[str, str]:
-    """Assemble the variables of a command out of those of this process.
+    """Return the environment of a command, made of that of this process.
 
     `given` are variables that every command gets; what the policy sets wins over them. Names in
     `credentials` and `CREDENTIALS` are never there, whatever the policy says.
@@ -110,7 +110,7 @@ class CommandSettings:
 
 
 def read_command_settings(config: Config) -> CommandSettings:
-    """Read what holds for commands.
+    """Read the settings of commands.
 
     Raises:
         ConfigError: a value has the wrong type, or `inherit` is another word.

@@ -1,4 +1,4 @@
-"""Permissions that a user granted beyond the sandbox, within those asked for. No I/O.
+"""Permissions granted by a user beyond the sandbox, within those asked for. No I/O.
 
 Source: docs/tools.md, "Permissions".
 """
@@ -21,7 +21,7 @@ MAX_GRANTED_PATHS = 256
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Places and the network, beyond what the sandbox allows; paths are absolute."""
+    """Paths and the network, granted beyond the sandbox; paths are absolute."""
 
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class Grant:
         return self == Grant()
 
     def within(self, asked: "Grant") -> "Grant":
-        """Return what of this was asked for; a place counts if it is in one that was named.
+        """Return the intersection with a request; paths below a requested one are in it.
 
         Whoever asked to write a place may be granted to read it.
         """
@@ -52,7 +52,7 @@ class Grant:
         )
 
     def widened(self, sandbox_policy: EffectivePolicy) -> EffectivePolicy:
-        """Return a sandbox policy with what is granted; what it denies it denies still.
+        """Return a sandbox policy widened by the grant; its denials stay.
 
         In a folder to write in, what other programs run stays protected.
         """

@@ -29,7 +29,7 @@ MAX_READS = 10
 
 
 class NewSettings(NamedTuple):
-    """Settings of files, without those of requests."""
+    """Settings of the files, without those of requests."""
 
     base: Config
     """Of the user and the administrator, with the command line on top."""
@@ -44,7 +44,7 @@ class LiveSettings:
     def __init__(
         self, configuration: Configuration, folder: str, chosen: ChosenProfile | None = None
     ) -> None:
-        """Read nothing yet; the first look finds a change.
+        """Prepare; the first look finds a change.
 
         `folder` is where the thread works, and `chosen` the profile of its own, if it has one.
         """
@@ -59,7 +59,7 @@ class LiveSettings:
         """Of these files when they were read; None: they have to be read again."""
 
     async def changed(self) -> NewSettings | None:
-        """Return what there is now if it is new; None: it is not, or cannot be used.
+        """Return the settings if they have changed and are usable, else None.
 
         One call at a time: what one reads is not new to another.
 
@@ -101,7 +101,7 @@ class LiveSettings:
         return await anyio.to_thread.run_sync(self._read_own, base)
 
     def _look(self) -> Mapping[Path, Stamp | None]:
-        """Stat the files of the user, and those of the project that were read before."""
+        """Stat the files of the user, and the project's that were read before."""
         return {file: stamp_of(file) for file in (*self._configuration.files, *self._files)}
 
     def _unquiet_s(self) -> float:

@@ -84,7 +84,7 @@ def address_of(host: str) -> Address | None:
 
 
 def is_named_local(host: str) -> bool:
-    """Whether a host is local by what it is called; others may yet turn out to be so."""
+    """Whether a host is local by its name; others may still resolve to local addresses."""
     address = address_of(host)
     if address is not None:
         return is_local(address)
@@ -201,7 +201,7 @@ class NetworkRule:
 
 
 def verdict_on(target: Target, policy: NetworkPolicy, rules: Sequence[NetworkRule]) -> Verdict:
-    """Say what becomes of a connection, before its host is resolved.
+    """Return the verdict over a connection, before its host is resolved.
 
     A rule that forbids a host does so for every protocol; one that allows it or wants somebody to
     be asked is for its own.
@@ -223,7 +223,7 @@ def verdict_on(target: Target, policy: NetworkPolicy, rules: Sequence[NetworkRul
 
 
 def stored(policy: NetworkPolicy) -> StoredNetwork:
-    """Return what the log of a thread has of a policy; see docs/wire.md, "Rollout lines"."""
+    """Render a policy for the log of a thread; see docs/wire.md, "Rollout lines"."""
     return StoredNetwork(
         allowed=list(policy.allowed),
         denied=list(policy.denied),
@@ -306,7 +306,7 @@ class NetworkTable:
         )
 
     def policy(self) -> NetworkPolicy:
-        """Return what it lets be reached."""
+        """Return the policy of these settings."""
         return NetworkPolicy(
             allowed=tuple(name for name, said in self.domains.items() if said == "allow"),
             denied=tuple(name for name, said in self.domains.items() if said == "deny"),
@@ -341,7 +341,7 @@ def read_network_table(view: ConfigView) -> NetworkTable:
 
 
 def read_network_feature(config: Config) -> NetworkTable | None:
-    """Read what holds for every network of commands; None if they have it without the proxy.
+    """Read the proxy settings of all commands; None if the feature is off.
 
     That is `features.network_proxy`, a boolean or a table, and over it what an administrator
     demands. A table without `enabled` is on: who names domains wants them to hold.

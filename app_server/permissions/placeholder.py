@@ -20,7 +20,7 @@ def is_placeholder(found: os.stat_result) -> bool:
 
 
 def is_there(path: Path) -> bool:
-    """Whether there is anything at a path, also a link that leads nowhere, but no placeholder."""
+    """Whether a path exists, also as a dangling link, and is no placeholder."""
     try:
         return not is_placeholder(path.lstat())
     except OSError:

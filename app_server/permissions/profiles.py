@@ -1,4 +1,4 @@
-"""`[permissions.NAME]`: profiles of the user's own, and what each lets be reached.
+"""Permission profiles of the user, `[permissions.NAME]`.
 
 Source: docs/config.md, "Permission profiles".
 """

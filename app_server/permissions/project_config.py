@@ -82,7 +82,7 @@ class ProjectLayer:
 
 
 def with_projects(config: Config, layers: Sequence[ProjectLayer]) -> Config:
-    """Put enabled layers between the user's file and what overrides it; the last one wins."""
+    """Insert enabled layers above the user's file; the last one wins."""
     counting = [layer.config for layer in layers if layer.disabled_reason is None]
     return config.with_projects(counting)
 

@@ -56,7 +56,7 @@ class Readable:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing at all can be read."""
+        """Whether it allows no path at all."""
         return not any(rule.allows for rule in self.rules)
 
     def allows(self, parts: Parts) -> bool:

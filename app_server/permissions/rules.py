@@ -552,7 +552,7 @@ class RuleBook:
 
 
 def _stamp_of(folder: Path) -> _Stamp:
-    """Return what changes when a file does; a folder that cannot be read is empty."""
+    """Return a stamp that changes with the file; an unreadable folder counts as empty."""
     found = []
     try:
         with os.scandir(folder) as entries:

@@ -35,7 +35,7 @@ def project_trust(config: Config, cwd: str) -> str | None:
 
 
 def _names_of(cwd: str) -> Sequence[str]:
-    """Return what a project may be called: the folder, its repository, that of its worktree."""
+    """Return the names of a project: the folder, its repository, that of its worktree."""
     real = os.path.realpath(cwd)
     names = [cwd, real]
     for folder in (Path(real), *Path(real).parents)[:MAX_PARENTS]:

@@ -52,7 +52,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class NeedsApproval:
-    """Somebody is asked; if they accept, it runs."""
+    """The user is asked; if they accept, it runs."""
 
     sandboxed: bool = True
     """Whether it then runs within the sandbox policy in force, which may be none."""
@@ -110,7 +110,7 @@ def verdict_on(
 
 
 def may_leave_sandbox(policy: AskForApproval) -> bool:
-    """Whether somebody may be asked to let a command run without the sandbox."""
+    """Whether the approval policy permits asking to run a command without the sandbox."""
     if isinstance(policy, GranularAskForApproval):
         return policy.granular.sandbox_approval
     return policy != "never"
@@ -152,7 +152,7 @@ def _mentioned(script: Script) -> Iterator[tuple[str, ...]]:
 
 
 def _is_allowed_by_rule(command: Command, facts: CommandFacts, rules: Rules) -> bool:
-    """Whether a rule lets a command run; a dangerous one only if the rule names what is so.
+    """Whether a rule lets a command run; a dangerous one only if the rule names the danger.
 
     A model may make a repository in a folder of its own, whose settings name programs to run: there
     no rule is about `git`.

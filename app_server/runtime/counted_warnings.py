@@ -1,4 +1,4 @@
-"""Warnings that somebody else can cause as often as they like: counted, not logged each.
+"""Warnings that peers can cause at will: counted, not logged each.
 
 Source: docs/operations.md, "Log".
 """

@@ -1,4 +1,4 @@
-"""Texts cut to a number of bytes, with a note of what is missing. No I/O."""
+"""Texts cut to a number of bytes, with a mark of the cut. No I/O."""
 
 CUT = "\n[… cut]"
 

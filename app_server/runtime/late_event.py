@@ -5,7 +5,7 @@ import anyio.lowlevel
 
 
 class LateEvent:
-    """An `anyio.Event` of 50 bytes, instead of 900, for as long as nobody waits for it."""
+    """`anyio.Event` of 50 bytes instead of 900 while it has no waiters."""
 
     __slots__ = ("_event", "_is_set")
 
@@ -14,7 +14,7 @@ class LateEvent:
         self._event: anyio.Event | None = None
 
     def set(self) -> None:
-        """Set it, and wake whoever waits."""
+        """Set the event and wake its waiters."""
         self._is_set = True
         event, self._event = self._event, None
         if event is not None:

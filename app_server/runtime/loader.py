@@ -51,7 +51,7 @@ class Importer:
     """
 
     def __init__(self, max_waiting: int = MAX_WAITING) -> None:
-        """Refuse what comes while `max_waiting` requests wait."""
+        """Refuse requests while `max_waiting` of them wait."""
         self._waiting: queue.Queue[Callable[[], None] | None] = queue.Queue(max_waiting)
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
@@ -133,7 +133,7 @@ IMPORTER = Importer()
 
 
 async def load(work: Callable[[], T]) -> T:
-    """Run `work`, a function that imports, on the importer's thread and return what it returns.
+    """Run `work`, a function that imports, on the importer's thread, and return its result.
 
     Who is cancelled while it runs leaves it running.
 
@@ -176,7 +176,7 @@ class Lazy(Generic[T]):
     """
 
     def __init__(self, what: str, make: Callable[[], Awaitable[T]]) -> None:
-        """Name the value for the log with `what`; nothing is made yet."""
+        """Name the value for the log as `what`; it is made with the first use."""
         self._what = what
         self._make = make
         self._value: T | None = None
@@ -228,7 +228,7 @@ class Lazy(Generic[T]):
                 wait_s = min(2 * wait_s, RETRY_MOST_S)
 
     async def close(self) -> T | None:
-        """Make nothing from now on; wait for the attempt that is going on.
+        """Close it: no new attempt; waits for the running one.
 
         Returns what has been made, for the caller to close; None if nothing was.
         """

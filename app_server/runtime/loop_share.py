@@ -68,7 +68,7 @@ class LoopShare:
 
 
 async def free_in_pieces(values: list[object], piece: int = PIECE) -> None:
-    """Empty a list that is the last holder of what is in it; others run in between.
+    """Empty a list that holds the last references of its values, with pauses.
 
     Without it 30,000 values would stop everybody for 10 ms.
     """

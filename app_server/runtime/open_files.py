@@ -16,7 +16,7 @@ OWN = Path("/proc/self/fd")
 
 
 def open_files() -> int | None:
-    """Count what this process has open; None where the system does not say. Blocks."""
+    """Count the open descriptors of this process; None where that is unknown. Blocks."""
     try:
         # One of them is the folder that is being read.
         return sum(1 for _ in OWN.iterdir()) - 1

@@ -28,7 +28,7 @@ class ServiceManager:
 
     @classmethod
     def take(cls, environ: MutableMapping[str, str]) -> "ServiceManager | None":
-        """Take what the environment says of it, so that children do not inherit it.
+        """Take the manager's variables from the environment, so that children lack them.
 
         None where there is none, or none that makes sense.
         """
@@ -43,7 +43,7 @@ class ServiceManager:
         return cls(address, wanted or None)
 
     def notify(self, *states: str) -> None:
-        """Send states, such as `READY=1`; never waits. Who does not listen misses them."""
+        """Send states, such as `READY=1`, without waiting."""
         address = f"\0{self.address[1:]}" if self.address.startswith("@") else self.address
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.setblocking(False)

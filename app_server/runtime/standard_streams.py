@@ -22,12 +22,12 @@ ONE_LINE = CONTROLS | {ord("\n"): "\\n"}
 
 
 def one_line(text: str) -> str:
-    """Show text that somebody configured so that it cannot be taken for more lines."""
+    """Escape control characters and line breaks of a configured text."""
     return text.translate(ONE_LINE)
 
 
 class _Watched:
-    """A stream that remembers what it could not write. Of a closed one there is nothing to tell.
+    """Stream that records its failed writes; a closed one records none.
 
     Programs print what users, servers and files say of themselves: what terminals would obey is
     shown instead.
@@ -61,7 +61,7 @@ class _Watched:
         return getattr(self.stream, name)
 
     def end(self, number: int) -> None:
-        """Write what was not written yet; `number` is the stream's descriptor."""
+        """Flush; `number` is the stream's descriptor."""
         with suppress(OSError):
             self.flush()
         if self.problem is not None:
@@ -110,7 +110,7 @@ def print_now(text: str) -> bool:
 
 
 def print_to_stderr(text: str) -> None:
-    """Print a line to stderr at once; who serves clients goes on where it cannot."""
+    """Print a line to stderr at once; a failed write is ignored."""
     with suppress(OSError):
         print(text, file=sys.stderr, flush=True)
 
@@ -123,7 +123,7 @@ def _open_closed() -> None:
 
 
 def lacks_working_directory(error: OSError) -> bool:
-    """Whether it says that somebody has removed the folder that this program works in.
+    """Whether an error is due to a removed working directory.
 
     A program that catches OSError lets such a one pass: `run_program` tells it.
     """

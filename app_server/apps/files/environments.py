@@ -66,7 +66,7 @@ class LocalFiles:
 
 class _Files:
     def __init__(self, allows: Allows | None) -> None:
-        """Read what is allowed; None: everything."""
+        """Read the allowed paths; None allows all."""
         self._allows = allows
 
     async def metadata(self, path: str) -> FileMetadata:
@@ -99,7 +99,7 @@ def _local_reason(error: Exception) -> str:
 
 
 def look_at(path: str, allows: Allows | None) -> os.stat_result:
-    """Look at what an absolute path leads to; blocks.
+    """Inspect the target of an absolute path; blocks.
 
     Raises:
         FileRefused: it may not be read, or is not there.
@@ -154,7 +154,7 @@ class OpenFile(Protocol):
 
     @property
     def ended(self) -> anyio.Event:
-        """Set when nothing more comes."""
+        """Event of the end of the stream."""
 
 
 class Machine(Protocol):

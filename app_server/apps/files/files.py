@@ -59,7 +59,7 @@ def _folder_of(uri: Json) -> Json:
 
 
 class SandboxState(BaseModel):
-    """The environment of a turn and what may be read in it, as the core describes it."""
+    """Environment of a turn and its readable paths, as the core describes them."""
 
     model_config = ConfigDict(
         frozen=True, extra="ignore", alias_generator=to_camel, validate_by_name=False
@@ -175,7 +175,7 @@ async def upload_arguments(
     state: SandboxState | None,
     check: Callable[[], None],
 ) -> JsonObject:
-    """Return the arguments with what was uploaded in the place of paths; the same object if none.
+    """Return the arguments with uploads in place of paths; the same object without any.
 
     Takes one field after the other; all files of a field are read before the first of them is
     uploaded. `check` is called before each field and each upload. Reading has no time limit of its
@@ -282,7 +282,7 @@ async def _upload_field(
 
 @asynccontextmanager
 async def _content(files: PinnedFiles, path: str) -> AsyncIterator[Content]:
-    """Read a file whole, and check that it is what its metadata says."""
+    """Read a whole file, and compare it with its metadata."""
     metadata = await files.metadata(path)
     if not metadata.is_file:
         raise FileRefused("it is not a regular file")

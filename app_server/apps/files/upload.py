@@ -78,7 +78,7 @@ class Uploads:
         self._now = now
 
     async def upload(self, content: Content) -> JsonObject:
-        """Upload a file and return what takes its place in the arguments.
+        """Upload a file and return its replacement in the arguments.
 
         Raises:
             UploadFailed

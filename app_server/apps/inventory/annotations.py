@@ -124,7 +124,7 @@ def is_visible_to_model(meta: JsonObject) -> bool:
 
 
 def text_at(table: JsonObject, key: str) -> str | None:
-    """Return a text without the space around it; None when nothing is left."""
+    """Return a stripped text; None if it is empty."""
     value = table.get(key)
     return (value.strip() or None) if isinstance(value, str) else None
 

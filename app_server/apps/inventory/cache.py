@@ -36,7 +36,7 @@ MAX_ENTRIES = 16_384
 
 @dataclass(frozen=True, slots=True)
 class CacheIdentity:
-    """Whose apps they are; without any id nothing is kept."""
+    """Owner of the cached apps; without any id there is no cache."""
 
     account_id: str | None
     chatgpt_user_id: str | None
@@ -52,7 +52,7 @@ class InventoryCache:
     """The tools of one account at one endpoint for one product."""
 
     def __init__(self, home: Path, identity: CacheIdentity, endpoint: str, sku: str | None) -> None:
-        """Choose the file; nothing is opened yet."""
+        """Choose the file; it is opened with the first read."""
         key = inventory_key(identity, endpoint, sku)
         file = _file(home, TOOLS_FOLDER, key)
         stored = StoredList(file, "tools", "tools of apps", MAX_TOOLS, without_account)
@@ -66,7 +66,7 @@ class InventoryCache:
         return None if self._stored is None else await self._stored.read()
 
     async def installed(self) -> Sequence[Connector]:
-        """Return the connectors with a real tool of what is kept; none if it cannot be used."""
+        """Return the cached connectors with a real tool; none if the cache cannot be used."""
         try:
             found = await anyio.to_thread.run_sync(build_inventory, await self.read() or [])
         except InconsistentInventory:
@@ -74,7 +74,7 @@ class InventoryCache:
         return found.installed
 
     async def write(self, tools: Sequence[JsonObject]) -> bool:
-        """Replace what is kept, whole or not at all; a failure is logged. Gives whether it worked.
+        """Replace the cache atomically; a failure is logged. Returns whether it worked.
 
         Call it with tools of which an inventory was made. Cancelling waits for a write that has
         begun.
@@ -83,10 +83,10 @@ class InventoryCache:
 
 
 class DirectoryCache:
-    """The directory as one account last saw it; for what is shown until it is loaded."""
+    """Cached directory of one account, shown until it is loaded."""
 
     def __init__(self, home: Path, identity: CacheIdentity, base_url: str) -> None:
-        """Choose the file; nothing is opened yet."""
+        """Choose the file; it is opened with the first read."""
         key = directory_key(identity, base_url)
         file = _file(home, DIRECTORY_FOLDER, key)
         stored = StoredList(file, "connectors", "apps of the directory", MAX_ENTRIES, dict, True)
@@ -97,7 +97,7 @@ class DirectoryCache:
         return None if self._stored is None else await self._stored.read()
 
     async def write(self, entries: Sequence[JsonObject]) -> None:
-        """Replace what is kept, whole or not at all; a failure is logged."""
+        """Replace the cache atomically; a failure is logged."""
         if self._stored is not None:
             await self._stored.write(entries)
 

@@ -1,4 +1,4 @@
-"""Lists of apps: what the directory says, what an account can use, and both together. No I/O.
+"""Lists of apps: the directory, the apps of an account, and both merged. No I/O.
 
 Source: docs/apps.md, "Lists".
 """
@@ -125,7 +125,7 @@ def _parse_entry(entry: Json) -> AppInfo | None:
 
 
 def _directory_members(entry: JsonObject) -> JsonObject:
-    """Take what the directory may say, in whichever spelling, by wire name."""
+    """Read the members of a directory entry, in whichever spelling, by wire name."""
     members: JsonObject = {}
     for member in _DIRECTORY_MEMBERS:
         alias = to_camel(member)
@@ -147,7 +147,7 @@ def _joined(first: AppInfo, second: AppInfo) -> AppInfo:
 
 
 def _filled(first: JsonObject, second: JsonObject) -> JsonObject:
-    """Take from the second what the first lacks."""
+    """Fill in members that the first lacks from the second."""
     return {name: second[name] if value in _EMPTY else value for name, value in first.items()}
 
 

@@ -30,7 +30,7 @@ Page: TypeAlias = Callable[[str | None], Awaitable[JsonObject]]
 
 
 class FetchFailed(Exception):
-    """There is no complete list; the text says why, and holds nothing that the endpoint wrote."""
+    """Failed fetch of the list; the text says why, without text of the endpoint."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ MAX_TOOLS = 4096
 
 
 class InconsistentInventory(Exception):
-    """One connector goes by two names; nothing of the inventory is used."""
+    """Invalid inventory: one connector has two names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Connector:
 
     @property
     def has_real_tool(self) -> bool:
-        """Whether there is more to it than what lets the user link it."""
+        """Whether it has a tool besides those that link it."""
         return any(not tool.synthetic for tool in self.tools)
 
 

@@ -1,4 +1,4 @@
-"""The resources that all routes of one generation share, and the ports of those from above.
+"""Resources that all routes of one generation share, and their ports.
 
 Imports nothing of the MCP SDK: most generations are never called.
 Source: docs/apps.md, "Generations", "Local routes".
@@ -61,7 +61,7 @@ class SessionPool(Protocol):
         """End the session of a key, if there is one."""
 
     def shut_down(self) -> None:
-        """Begin to close everything."""
+        """Start closing all sessions."""
 
 
 class AuthGuard(Protocol):
@@ -79,7 +79,7 @@ OUTDATED = "the credentials for apps are out of date"
 
 
 class OpenStreams:
-    """Which sessions have a stream open, on which they get what the server asks.
+    """Open event streams by session, for requests of the server.
 
     Source: MCP 2025-06-18, "Listening for Messages from the Server".
     """

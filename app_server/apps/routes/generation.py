@@ -94,11 +94,11 @@ class Generation:
         return f"http://{HOST}:{self.port}{_path(server)}"
 
     def bearer(self, server: str) -> SecretStr:
-        """Return what opens a route, and no other."""
+        """Return the bearer token of one route."""
         return self._bearers[server]
 
     def lease(self) -> Lease:
-        """Keep everything served until the lease is released.
+        """Lease the generation: it is served until the lease is released.
 
         A lease of a generation that has ended is given too: whoever connects learns it there.
         """
@@ -168,11 +168,11 @@ class Generation:
         self._answered.set()
 
     async def ended(self) -> None:
-        """Wait until everything has ended and the port is closed."""
+        """Wait until all leases have ended and the port is closed."""
         await self._closed.wait()
 
     async def close(self) -> None:
-        """End everything, leased or not, and wait until the port is closed; any number of times."""
+        """Close it, leased or not, and wait until the port is closed; idempotent."""
         self._closing.set()
         await self._closed.wait()
 
@@ -194,7 +194,7 @@ class _GenerationLease:
         self._generation = generation
 
     def release(self) -> None:
-        """Give it back; a second time changes nothing."""
+        """Release the lease; idempotent."""
         generation, self._generation = self._generation, None
         if generation is not None:
             generation._released()

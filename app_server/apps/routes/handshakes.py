@@ -48,7 +48,7 @@ RESOURCES_HANDSHAKE = RouteHandshake(
 
 
 def handshake_of(route: Route, *, has_files: bool) -> RouteHandshake:
-    """Return what the server of a connector answers to a handshake."""
+    """Return a connector's answer to `initialize`."""
     connector = route.connector
     capabilities: JsonObject = {"tools": {}, "resources": {}}
     if has_files:
@@ -74,7 +74,7 @@ def listed_tool(route: Route, name: str, *, has_files: bool) -> JsonObject:
 def make_manifests(
     routes: Iterable[Route], *, has_files: bool, old_routes: Mapping[str, Route], before: Manifests
 ) -> Manifests:
-    """Say what each route will answer; of a route that is one of `old_routes` it is as `before`.
+    """Describe each route's handshake and tools; unchanged routes keep those of `before`.
 
     A full inventory takes some ten ms: not for the loop.
     """

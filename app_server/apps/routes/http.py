@@ -1,4 +1,4 @@
-"""The loopback port of a generation: who may come in, and to which route.
+"""Loopback port of a generation: bearer tokens and routing.
 
 Knows: paths, headers, bearers.  Does not know: MCP beyond its headers, connectors, the endpoint.
 In: HTTP requests.  Out: the same to the MCP server of their path, or a status without a body.

@@ -1,4 +1,4 @@
-"""An MCP server of a generation: the SDK's for the handshake, ours for everything else.
+"""MCP server of a route: the SDK answers the handshake, this module all else.
 
 Answers leave as they are. The SDK's own handlers would drop what their version of MCP does not
 know, and refuse content that it does not; a middleware that answers is past that.
@@ -252,7 +252,7 @@ def meta_of(params: JsonObject) -> JsonObject:
 
 
 def public_part(meta: JsonObject) -> JsonObject:
-    """Return of a client's `_meta` what the endpoint gets."""
+    """Return the part of a client's `_meta` for the endpoint."""
     return {key: value for key, value in meta.items() if key not in PRIVATE}
 
 

@@ -1,4 +1,4 @@
-"""One client's session with one route: its calls, one at a time, and what it is asked meanwhile.
+"""One client's session with one route: calls one at a time, and questions meanwhile.
 
 Source: docs/apps.md, "Local routes"; MCP 2025-06-18, "Elicitation".
 """
@@ -76,7 +76,7 @@ class LocalSession:
         backing: Backing,
         held: HeldCall | None,
     ) -> "LocalSession":
-        """Return the session of a request; its end closes what it opened upstream.
+        """Return the session of a request; its end closes its upstream session.
 
         `held` is a call of a client without sessions, which is asked by its result.
         """
@@ -179,7 +179,7 @@ class LocalSession:
     def progress_of(
         self, context: ServerRequestContext[Any], token: Json
     ) -> ProgressCallback | None:
-        """Return what passes progress of a request on to its client; None if it wants none."""
+        """Return a callback that forwards progress to the client; None if it wants none."""
         if isinstance(token, bool) or not isinstance(token, str | int):
             return None
         if self._held is not None or context.session.can_send_request:

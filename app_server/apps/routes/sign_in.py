@@ -48,7 +48,7 @@ class AuthFailure:
 
     @classmethod
     def in_result(cls, result: JsonObject, connector: Connector) -> "AuthFailure | None":
-        """Find it in a result of a tool of this connector; what names another one is ignored."""
+        """Find the link in a result of a tool of this connector; those of others are ignored."""
         if result.get("isError") is not True:
             return None
         given = _object(_object(_object(result.get("_meta")).get(ENVELOPE)).get(_FAILURE))

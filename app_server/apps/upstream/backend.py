@@ -117,7 +117,7 @@ class AppsBackend:
     async def details(
         self, backend: Backend, ids: Sequence[str], *, tools: bool
     ) -> Mapping[str, AppDetails]:
-        """Return what there is to show about apps, by id; the others are unknown to ChatGPT.
+        """Return the presentation of apps by id; unknown ids are left out.
 
         Records are at most an hour old. One that was asked for without tools does not answer for
         them.

@@ -24,7 +24,7 @@ class BadDebugToken(Exception):
 
 @dataclass(frozen=True, slots=True)
 class UpstreamTarget:
-    """One account at the endpoint, and what we say we can do there."""
+    """One account at the endpoint, and our capabilities there."""
 
     url: str
     headers: Mapping[str, SecretStr] = field(repr=False)

@@ -96,7 +96,7 @@ class HostedSession:
         return self._is_broken
 
     async def run(self, *, task_status: TaskStatus[None]) -> None:
-        """Read what comes until this is cancelled; requests can be made once this has started."""
+        """Read messages until cancelled; requests can be made once this has started."""
         await self._rpc.run(self._answer, _ignore, task_status=task_status)
 
     async def introduce(self) -> None:

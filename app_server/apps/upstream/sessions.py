@@ -207,7 +207,7 @@ class UpstreamPool:
         open_session: Open = open_session,
         timers: Timers | None = None,
     ) -> None:
-        """Take an account; nothing is opened before the first call.
+        """Prepare the sessions of an account; the first call opens one.
 
         Made inside the event loop, which keeps the time unless `timers` do.
         """
@@ -236,7 +236,7 @@ class UpstreamPool:
         logger.debug("sessions with the apps, in all: %s", self.counters)
 
     def shut_down(self) -> None:
-        """Begin to close everything; `run` returns when that is done."""
+        """Start closing all sessions; `run` returns once they are closed."""
         self._over.set()
 
     def _end_all(self) -> None:

@@ -79,7 +79,7 @@ SETTINGS_FOLDERS = ("rules", "skills", "plugins")
 
 
 def check_modes(machine: Machine) -> Check:
-    """Look at owners and modes; those of the folders with threads are in the check of the home."""
+    """Check owners and modes; folders of threads are part of the check of the home."""
     check = Check(
         "modes", message="files with credentials, and files with settings and instructions"
     )
@@ -97,7 +97,7 @@ def check_modes(machine: Machine) -> Check:
 
 
 def _unreachable(home: Path) -> str | None:
-    """Say why nothing in a home can be looked at; None where it can, or where there is no home."""
+    """Return why a home cannot be read; None if it can, or does not exist."""
     try:
         # The path of something in it: `Path` leaves the point out.
         os.stat(f"{home}/.")  # noqa: PTH116

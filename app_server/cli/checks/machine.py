@@ -82,7 +82,7 @@ class Machine:
     def configuration(
         self, is_signed_in: Callable[[], Awaitable[bool]] | None = None
     ) -> Configuration:
-        """Make what a server reads its settings with."""
+        """Make the configuration as a server does."""
         sources = ConfigSources(
             self.home, self.cwd, self.requirements, self.overrides, self.profile
         )
@@ -207,7 +207,7 @@ SMALL_FILE_BYTES = 1024 * 1024 * 1024
 
 
 def check_limits(machine: Machine) -> Check:
-    """Look at what the server cannot raise by itself."""
+    """Check the limits that the server cannot raise by itself."""
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     size, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
     shown = "unlimited" if files == resource.RLIM_INFINITY else str(files)
@@ -404,7 +404,7 @@ def _check_socket_folder(folder: Path, check: Check) -> None:
 
 
 def _is_of_the_kernel(folder: Path) -> bool:
-    """Whether nothing can be made in a folder by anybody, whatever its rights, as in /proc."""
+    """Whether a folder is of a file system of the kernel, as /proc."""
     try:
         # A name that the system takes back at once; /proc and /sys refuse any.
         with tempfile.TemporaryFile(dir=folder):

@@ -98,7 +98,7 @@ STOP_S = 10.0
 
 
 async def check_mcp_servers(machine: Machine) -> Check:
-    """Start what config.toml enables, and say of each what came of it."""
+    """Start the servers that config.toml enables, and report each."""
     check = Check("mcp")
     try:
         config = await machine.configuration().read()

@@ -1,4 +1,4 @@
-"""Measuring several servers in one run, so that what else the machine does meets all of them.
+"""Measurements of several servers in one run, so that other load meets all of them.
 
 Every row is measured in blocks: some steps of the first server, as many of the second, and so on,
 then the next block, the other way round.
@@ -129,7 +129,7 @@ async def _measure_block(
 
 
 def processor_seconds(pid: int) -> float | None:
-    """Return what all threads of a process have used since it began, its children left out.
+    """Return the processor time of all threads of a process since its start, in seconds.
 
     None if there is no such process, or no such clock on this platform.
     """

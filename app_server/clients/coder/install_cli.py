@@ -1,4 +1,4 @@
-"""`coder install`: from a command line to what was found, written or could not be."""
+"""`coder install`: the command line, and a report of files found and written."""
 
 import argparse
 import asyncio
@@ -74,7 +74,7 @@ class Wanted:
 def changes_for(
     document: Mapping[str, Any], wanted: Wanted, runs: Callable[[str], bool]
 ) -> Changes:
-    """Return what has to be set; nothing if the agent starts the receiver like that already.
+    """Return the changes to make; none if the agent starts the receiver already.
 
     Of an entry that is there everything stays that is neither missing nor asked for: its command as
     long as `runs` says that there is such a program, its other arguments, and all other keys.

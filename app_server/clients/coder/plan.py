@@ -69,13 +69,13 @@ class Plan:
         return variables
 
     def environment(self, parent: Mapping[str, str], url: str | None) -> dict[str, str]:
-        """Return a whole environment; what an outer session exported is not in it."""
+        """Return the whole environment, without exports of an outer session."""
         kept = {name: value for name, value in parent.items() if name != URL_VARIABLE}
         return kept | self.exported(url)
 
     @property
     def what_to_set(self) -> str:
-        """Say what a server that was started elsewhere needs, so that its receivers find it."""
+        """Return the variables that receivers need to find a server started elsewhere."""
         wanted = [f"{URL_VARIABLE}={self.url}"]
         if self.token_file is not None:
             wanted.append(f"{TOKEN_FILE_VARIABLE}={self.token_file}")
@@ -85,7 +85,7 @@ class Plan:
         )
 
     def describe(self) -> str:
-        """Say what would be done, in lines."""
+        """Describe the plan, in lines."""
         url = self.url or url_of(self.first_port)
         lines = [f"mode: {self.mode}"]
         if self.mode == "off":

@@ -44,7 +44,7 @@ class Occupant(Enum):
 
 
 async def who_is_at(url: str, home: Path, token_file: Path | None = None) -> Occupant:
-    """Ask who is at a port of this machine, with a token if there is one in the file."""
+    """Identify the server at a port of this machine, with the token of the file, if any."""
     # A server that is going to be started has not written it yet.
     has_token = token_file is not None and await anyio.to_thread.run_sync(token_file.exists)
     shown = token_file if has_token else None
@@ -89,7 +89,7 @@ class NoServer(Exception):
 
 @asynccontextmanager
 async def session_server(plan: Plan, parent: Mapping[str, str]) -> AsyncIterator[str]:
-    """Find a server or start one; gives its URL. Leaving stops what was started here.
+    """Find a server or start one, and yield its URL; a started one is stopped at the end.
 
     Raises:
         NoServer

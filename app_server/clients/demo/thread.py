@@ -1,4 +1,4 @@
-"""One thread of a demo: its MCP servers, and what is said and done in its turns."""
+"""One thread of a demo: its MCP servers and turns."""
 
 import sys
 from collections.abc import Collection
@@ -65,13 +65,13 @@ class DemoThread:
             left.discard(step["name"])
 
     async def begin(self, text: str, **options: Json) -> None:
-        """Begin a turn with what the user says."""
+        """Begin a turn with a user's message."""
         self.transcript.say("user", text)
         content = [{"type": "text", "text": text}]
         await self.client.call("turn/start", {"threadId": self.id, "input": content, **options})
 
     async def items(self, last: str) -> list[JsonObject]:
-        """Return what was completed, up to the next item of the type `last`."""
+        """Return the completed items, up to the next one of the type `last`."""
         items: list[JsonObject] = []
 
         def keep(params: JsonObject) -> bool:

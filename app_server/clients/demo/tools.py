@@ -30,7 +30,7 @@ async def list_tools(context: object, params: object) -> types.ListToolsResult:
 
 
 async def call_tool(context: object, params: types.CallToolRequestParams) -> types.CallToolResult:
-    """Give back what came."""
+    """Echo the arguments."""
     arguments = params.arguments or {}
     seen = {"arguments": arguments, "_meta": dict(params.meta or {})}
     text = f"I looked at {arguments.get('at', 'nothing')}."

@@ -1,4 +1,4 @@
-"""The demo of tools: commands and patches in a scratch repository, and what the sandbox stops."""
+"""Demo of tools: commands and patches in a scratch repository, and sandbox refusals."""
 
 import os
 import shlex

@@ -1,4 +1,4 @@
-"""A demo with a readable transcript: steps with their durations, what was said and checked."""
+"""Readable transcript of a demo: steps with durations, messages and checks."""
 
 import sys
 import tempfile
@@ -25,14 +25,14 @@ MAX_LINE = 160
 
 
 class CheckFailed(Exception):
-    """A step of the demo did not do what it promises."""
+    """Failed check of a step."""
 
 
 class Transcript:
-    """Prints as things happen; in colour on a terminal. What a stream does not take is left out."""
+    """Print events as they happen; in colour on a terminal. Failed writes are ignored."""
 
     def __init__(self, stream: TextIO | None = sys.stdout) -> None:
-        """`stream` None, which is what Python has for a closed one: nothing is shown."""
+        """`stream` None, which is Python's value for a closed one, prints to no stream."""
         self._stream = stream
         self._coloured = stream is not None and stream.isatty()
         self.checks = 0
@@ -46,7 +46,7 @@ class Transcript:
         self._print(f"  {DIM}{(time.perf_counter() - began) * 1000:.1f} ms{RESET}")
 
     def say(self, who: str, text: str) -> None:
-        """Show who said what, on one line of bounded length."""
+        """Print a speaker and a text on one line of bounded length."""
         line = one_line(" ".join(text.split()))
         shown = line if len(line) <= MAX_LINE else f"{line[:MAX_LINE]}…"
         self._print(f"  {CYAN}{who:>8}{RESET}  {shown}")

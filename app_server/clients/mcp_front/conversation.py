@@ -222,7 +222,7 @@ class Conversation:
     async def _answer_stateless(
         self, request: Request, params: JsonObject, client: Json, capabilities: JsonObject
     ) -> JsonObject | None:
-        """Do the same for a request that says who makes it."""
+        """Answer a request that names its client, as of a revision without a handshake."""
         if not self._is_introduced:
             await self._introduce(client if isinstance(client, dict) else self._client)
         found: JsonObject
@@ -264,7 +264,7 @@ class Conversation:
     def _start_call(
         self, call_id: RequestId, params: JsonObject, capabilities: JsonObject | None
     ) -> None:
-        """Begin a call; `capabilities` are those of a client without a handshake."""
+        """Start a call; `capabilities` are those of a client without a handshake."""
         if call_id in self._calls:
             raise invalid_request("a call with this id is running", "invalidRequest")
         if len(self._calls) >= self._limits.max_calls:

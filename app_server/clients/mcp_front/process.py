@@ -19,7 +19,7 @@ MAX_WAITING = 16
 
 
 class PipeEnd:
-    """One end; a MessageStream. Closing either end ends both, after what was sent is read."""
+    """One end of a pipe, as a MessageStream; closing either end ends both."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class PipeEnd:
             raise anyio.BrokenResourceError from exc
 
     async def aclose(self, code: int = 1000, reason: str = "") -> None:
-        """Close the pipe: the other end may still read what was sent to it."""
+        """Close the pipe: the other end may still read queued messages."""
         self._outgoing.close()
         # Ends a `receive` of our own that waits.
         self._from_peer.close()

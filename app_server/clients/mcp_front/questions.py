@@ -72,7 +72,7 @@ def command_params(asked: JsonObject, call_id: RequestId) -> JsonObject:
 
 
 def patch_params(asked: JsonObject, call_id: RequestId, changes: Sequence[Json]) -> JsonObject:
-    """Render the question whether files may be changed; `changes` are those of the item."""
+    """Render the approval of a patch; `changes` are those of the item."""
     reason = asked.get("reason")
     files = ", ".join(change["path"] for change in changes)
     why = f" {reason}" if reason else ""
@@ -132,7 +132,7 @@ _VERDICTS = {
 
 
 def parse_verdict(result: Json) -> Verdict:
-    """Read an answer in either form; what is neither declines."""
+    """Parse an answer in either form; any other value declines."""
     if not isinstance(result, dict):
         return DECLINED
     decision, action = result.get("decision"), result.get("action")

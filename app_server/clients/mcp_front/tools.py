@@ -1,4 +1,4 @@
-"""The two tools: what they take, what they give, and what that means for the app-server. No I/O.
+"""The two tools: arguments, results, and their requests to the app-server. No I/O.
 
 Source: docs/mcp_server.md, "Tools".
 """

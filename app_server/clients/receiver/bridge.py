@@ -48,7 +48,7 @@ class Bridge:
         now: Callable[[], int],
         modes: Mapping[str, Mode],
     ) -> None:
-        """`now` gives Unix seconds. `modes` are those of types, whatever their envelope says."""
+        """`now` gives Unix seconds. `modes` override those of envelopes, by type."""
         self.ledger = ledger
         self._surface = surface
         self._backoff = backoff
@@ -58,7 +58,7 @@ class Bridge:
         self._room = anyio.Event()
 
     async def take(self, signal: Json, raw: bytes) -> None:
-        """Write a signal down; what is none goes to the dead letters."""
+        """Record a signal; an invalid one goes to the dead letters."""
         try:
             envelope = parse_envelope(signal, self._modes)
         except BadEnvelope as exc:
@@ -94,7 +94,7 @@ class Bridge:
         await self._when_possible(partial(self.ledger.cursor.move, cursor))
 
     async def carry(self) -> None:
-        """Inject what is in the ledger and what comes into it, until cancelled."""
+        """Inject signals of the ledger, until cancelled."""
         await self._when_possible(self.ledger.recover)
         while True:
             self._news = anyio.Event()
@@ -133,7 +133,7 @@ class Bridge:
         return not await self.ledger.with_server()
 
     async def show(self) -> Shown:
-        """Return the waiting signals for a tool result, once it is clear what the thread has."""
+        """Return the waiting signals for a tool result, once the thread's are known."""
         await self.ledger.expire(self._now())
         for entry in await self.ledger.uncertain():
             await self._surface.settle(entry)

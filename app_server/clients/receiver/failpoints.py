@@ -1,4 +1,4 @@
-"""Dying at a named step, so that tests can show what a crash there leaves behind.
+"""Failpoints: die at a named step, so that tests see the result of a crash there.
 
 Source: docs/receiver.md, "Crashes".
 """

@@ -185,7 +185,7 @@ class DeadLetters:
         self._limits = limits
 
     async def add(self, reason: str, content: bytes, now: int) -> None:
-        """Keep what is no signal. `now` in Unix seconds.
+        """Add a dead letter. `now` in Unix seconds.
 
         Raises:
             LedgerBroken: nothing was written.
@@ -194,7 +194,7 @@ class DeadLetters:
         await self._file.run(_add_dead, now, reason, content, self._limits.max_dead)
 
     async def all(self) -> Sequence[tuple[int, str, bytes]]:
-        """Return when, why and what, the oldest first.
+        """Return time, reason and content of each, the oldest first.
 
         Raises:
             LedgerBroken
@@ -228,7 +228,7 @@ class RouterCursor:
         self._file = file
 
     async def read(self) -> str | None:
-        """Return the cursor behind which everything was acknowledged; None before the first.
+        """Return the cursor up to which everything was acknowledged; None before the first.
 
         Raises:
             LedgerBroken
@@ -280,7 +280,7 @@ CREATE INDEX by_state ON signals (state, place);
 
 
 class Ledger:
-    """The signals of one ledger, and beside them what else its file has. Use `open_ledger`.
+    """Ledger of signals, with the other tables of its file. Use `open_ledger`.
 
     Each method is one transaction; that is why there are many in one class.
     """
@@ -355,7 +355,7 @@ class Ledger:
         await self._change(signal_id, _INJECTING, "state = 'uncertain', doubtful = 1")
 
     async def recover(self) -> None:
-        """Take over from a process that died: what it was injecting is uncertain."""
+        """Recover from a process that died: signals that it was injecting are uncertain."""
         statement = "UPDATE signals SET state = 'uncertain', doubtful = 1 WHERE state = 'injecting'"
         await self._file.rows(statement)
 
@@ -374,7 +374,7 @@ class Ledger:
         return await self._file.run(_show, "('waiting')", limit, limit_bytes, always_first=False)
 
     async def ack(self, signal_ids: Sequence[str]) -> Sequence[str]:
-        """Settle signals that were shown; returns those of the ids that were."""
+        """Settle signals that were shown; returns the ids that were."""
         acked = await self._file.run(_ack, signal_ids)
         await self._prune_sometimes()
         return acked

@@ -118,7 +118,7 @@ class Tools:
     async def call_tool(
         self, context: object, params: types.CallToolRequestParams
     ) -> types.CallToolResult:
-        """Carry out a call; what fails is a result that says so."""
+        """Make a call; a failure becomes a result with its text."""
         tool = self._of.get(params.name)
         try:
             if tool is None:
@@ -135,7 +135,7 @@ class Tools:
         )
 
     async def _waiting(self, tool: str) -> JsonObject:
-        """Return what every result has: what waits, and how many there are of it."""
+        """Return the members of every result: waiting signals and their number."""
         if tool == PENDING:
             return {"pending_signals": await self._bridge.ledger.pending()}
         shown = await self._bridge.show_new()

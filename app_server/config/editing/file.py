@@ -31,7 +31,7 @@ UNFINISHED = ".unfinished"
 
 
 class ChangedMeanwhile(NotRecorded):
-    """Somebody else wrote to the file between reading and writing."""
+    """Another process wrote to the file between reading and writing."""
 
 
 class ConfigFile:
@@ -78,7 +78,7 @@ class ConfigFile:
             await anyio.to_thread.run_sync(partial(_set, self._file, values))
 
     async def change(self, changed: Callable[[Any, Config], str]) -> None:
-        """Put the text in place that `changed` makes of what is in the file.
+        """Replace the file by the text that `changed` makes of its content.
 
         `changed` runs in a worker thread, with the module `toml_edit` beside this one and the file
         as it is; nobody else writes meanwhile. What it raises passes, and nothing is
@@ -180,7 +180,7 @@ def _toml_edit() -> ModuleType:
 
 @contextlib.contextmanager
 def _lock_held(folder: Path) -> Iterator[None]:
-    """Keep other servers from writing to files in a folder; who holds it leaves nothing behind."""
+    """Lock out other servers that write to files in a folder."""
     number = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         try:
@@ -198,7 +198,7 @@ def _lock_held(folder: Path) -> Iterator[None]:
 
 
 def _clear_away(path: Path) -> None:
-    """Remove what writes left behind that were killed; the lock says that none goes on."""
+    """Remove temporary files of killed writers; the lock excludes running ones."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*{UNFINISHED}"):
         left.unlink(missing_ok=True)
 

@@ -74,7 +74,7 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def steps_of(document: Document, edit: ConfigEdit) -> Iterator[Step]:
-    """Say what an edit does to a document; one that merges leaves what it does not name alone.
+    """Return the steps of an edit; one that merges keeps members that it does not name.
 
     Raises:
         BadEdit: the path or the value does not fit.
@@ -99,7 +99,7 @@ def _merging(present: Any, path: KeyPath, value: Any) -> Iterator[Step]:
 
 
 def take(document: Document, step: Step) -> None:
-    """Take a step on a document; removing what is not there is none.
+    """Apply a step to a document; removing a missing key has no effect.
 
     Raises:
         BadEdit: the way to the value leads through one that is no table.
@@ -131,7 +131,7 @@ def value_at(document: Mapping[str, Any], path: KeyPath) -> Any:
 
 
 def _check(value: Any, depth: int) -> None:
-    """Refuse what TOML has no form for."""
+    """Refuse a value that TOML cannot express."""
     if depth > MAX_DEPTH:
         raise BadEdit(f"invalid value: nested deeper than {MAX_DEPTH}")
     match value:

@@ -22,7 +22,7 @@ class NotEditable(Exception):
 
 
 def set_value(text: str, path: KeyPath, value: Any) -> str:
-    """Return TOML text in which a value stands at a path, and nothing else means anything else.
+    """Return TOML text with a value set at a path, and no other value changed.
 
     A table that is missing is put at the end; a value, or an inline table, that is there is changed
     in its place. `value` is what `tomllib` could have read.
@@ -51,7 +51,7 @@ def set_value(text: str, path: KeyPath, value: Any) -> str:
 
 
 def remove(text: str, path: KeyPath) -> str:
-    """Return TOML text without the value at a path, in which nothing else means anything else.
+    """Return TOML text without the value at a path, and no other value changed.
 
     Comments inside of a table go with it, those above the next header stay. A text without the
     value is returned as it is.
@@ -94,7 +94,7 @@ def _remove(text: str, path: KeyPath) -> str:
 
 
 def _put_anew(text: str, path: KeyPath, value: Any) -> str:
-    """Take away what is there, then put the value at the end: for a table in place of another."""
+    """Remove the old value, then append the new one: for a table in place of another."""
     return _append(_remove(text, path), path, value)
 
 

@@ -1,4 +1,4 @@
-"""One server that an extension registers: its metadata, and what keeps it alive.
+"""One MCP server that an extension registers: its metadata and its lease.
 
 The metadata of a server and its tools, beside its transport, is a closed list. Every field has one
 consumer that knows no extension. A new one needs a consumer, a bound, value equality, and a line in
@@ -91,7 +91,7 @@ def _bounded_part(text: str) -> tuple[bool, str]:
 
 
 class ApprovalSource(_Closed):
-    """Whom a tool belongs to, for the user who is asked."""
+    """Owner of a tool, shown to the user who is asked for approval."""
 
     id: Text
     name: Text
@@ -175,11 +175,11 @@ class RuntimeMetadata(_Closed):
     """Taken as it is: a mapping may make what it has when it is asked for it."""
 
     def of_tool(self, name: str) -> ToolMetadata:
-        """Return what is said of a tool, by raw name; nothing is the default."""
+        """Return the metadata of a tool, by raw name; the default without an entry."""
         return self.tools.get(name, _NOTHING)
 
     def of_named_tool(self, name: str) -> ToolMetadata:
-        """Return what is said of a tool that a server names itself.
+        """Return the metadata of a tool that a server names itself.
 
         That is its raw name, or an alias that no other tool has; nothing is the default.
         """
@@ -208,7 +208,7 @@ class Tier(IntEnum):
 
 
 class Lease(Protocol):
-    """One holder's share in what serves a registration."""
+    """One holder's share in the server of a registration."""
 
     def release(self) -> None:
         """Give it back; called once."""
@@ -318,7 +318,7 @@ class Contributor(Protocol):
         """Return the servers there are for a thread now, in a stable order."""
 
     async def discovered(self, context: ContributionContext) -> None:
-        """Look for what `contribute` will say, unless that was done; wait until it is known.
+        """Wait until the registrations of `contribute` are known, discovering them if needed.
 
         It returns as well when the look has failed for the first time, and is not waited for again
         then; the caller bounds the wait.

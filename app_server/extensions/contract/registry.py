@@ -61,7 +61,7 @@ class ExtensionRegistry:
         install_checks: Sequence[InstallCheck] = (),
         late: Sequence[LateContributor] = (),
     ) -> None:
-        """Take all of them; ids must differ. Those of `late` join when they run."""
+        """Register contributors; ids must differ. Those of `late` join when they run."""
         if len({contributor.id for contributor in contributors}) != len(contributors):
             raise ValueError("two contributors have one id")
         self._contributors = tuple(contributors)
@@ -89,7 +89,7 @@ class ExtensionRegistry:
             self._contributors = tuple(one for one in self._contributors if one is not contributor)
 
     def revisions(self) -> tuple[int, ...]:
-        """Return the revision of each contributor, behind the number of those that have joined."""
+        """Return the count of joins, then the revision of each contributor."""
         return self._joins, *map(_revision, self._contributors)
 
     def contributions(self, context: ContributionContext) -> Contributions:
@@ -112,7 +112,7 @@ class ExtensionRegistry:
         return Contributions(revisions, registrations)
 
     async def discovered(self, context: ContributionContext) -> None:
-        """Wait until every contributor knows what it has for a thread; the caller bounds it."""
+        """Wait until every contributor knows its servers for a thread; the caller bounds it."""
         late_ids = {late.id for late in self._late}
         async with anyio.create_task_group() as tasks:
             for contributor in self._contributors:

@@ -45,21 +45,21 @@ class Presentation:
 
 
 class TurnExtension(Protocol):
-    """Interface for one extension's part in turns; notifications do nothing unless overridden."""
+    """Part of one extension in turns; notifications do nothing unless overridden."""
 
     def instructions(
         self, context: ContributionContext, tools: Collection[tuple[str, str]]
     ) -> str | None:
-        """Return what the model is shown before the history, of the tools it has in this request.
+        """Return instructions for the model, given the tools of this request.
 
         `tools` are raw names of server and tool. The text is a message of the developer.
         """
 
     def present(self, call: ToolCall) -> Presentation | None:
-        """Return what the item shows; asked once, before `item/started`."""
+        """Return the presentation of an item; asked once, before `item/started`."""
 
     def input_taken(self, thread_id: str, turn_id: str, content: Sequence[UserInput]) -> None:
-        """Take what the user sent, at the start of a turn or in the middle of it."""
+        """Observe input of the user, at the start of a turn or in the middle of it."""
         return
 
     def call_ended(self, call: ToolCall, status: Literal["completed", "failed"]) -> None:
@@ -67,7 +67,7 @@ class TurnExtension(Protocol):
         return
 
     def turn_ended(self, thread_id: str, turn_id: str) -> None:
-        """Note that nothing more will come of a turn."""
+        """Observe the end of a turn."""
         return
 
 
@@ -89,7 +89,7 @@ class TurnExtensions:
     def instructions(
         self, context: ContributionContext, tools: Collection[tuple[str, str]]
     ) -> list[str]:
-        """Collect what the model is shown."""
+        """Collect the instructions of all extensions."""
         texts: list[str] = []
         for part in self._parts:
             with _contained():
@@ -99,7 +99,7 @@ class TurnExtensions:
         return texts
 
     def present(self, call: ToolCall) -> Presentation:
-        """Put together what an item shows: of contexts the last counts, of resources the first."""
+        """Merge presentations of an item: the last context and the first resource count."""
         app_context: McpToolCallAppContext | None = None
         resource_uri: str | None = None
         for part in self._parts:
@@ -111,7 +111,7 @@ class TurnExtensions:
         return Presentation(app_context, resource_uri)
 
     def input_taken(self, thread_id: str, turn_id: str, content: Sequence[UserInput]) -> None:
-        """Notify every extension of what the user sent."""
+        """Notify every extension of input of the user."""
         for part in self._parts:
             with _contained():
                 part.input_taken(thread_id, turn_id, content)
@@ -164,7 +164,7 @@ class PluginOffers(Protocol):
     """Which plugins could be installed for a thread."""
 
     def has_any(self, config: Mapping[str, Any]) -> bool:
-        """Whether these settings name plugins to suggest; never waits, and reads nothing."""
+        """Whether these settings name plugins to suggest; reads no file."""
 
     async def offered(self, config: Mapping[str, Any]) -> "Sequence[SuggestedPlugin]":
         """Return the plugins to suggest, by name: in a marketplace, and not installed."""
@@ -181,7 +181,7 @@ class PluginOffers(Protocol):
 
 
 class InstallCheck(Protocol):
-    """Says whether what a plugin declares by id is there; somebody else knows what the ids mean."""
+    """Check of a plugin's install: whether the apps that it declares by id are there."""
 
     async def verify_install(
         self, app_ids: Sequence[str], context: ContributionContext

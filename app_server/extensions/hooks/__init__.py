@@ -1,4 +1,4 @@
-"""Hooks: commands of the user's that run on events of threads, and can stop or change what happens.
+"""Hooks: commands of the user that run on events of threads, and may stop or change them.
 
 Knows where hooks are declared, which are trusted, how one runs and what its output means. Does not
 know: threads, turns, clients.

@@ -140,7 +140,7 @@ class Hook:
         return self.is_enabled and self.trusted_hash == self.hash
 
     def matches(self, subject: str) -> bool:
-        """Whether it runs for what an event is about: a tool, or why a thread began."""
+        """Whether it matches the subject of an event: a tool, or the reason of a thread's start."""
         if self.event in WITHOUT_MATCHER or self.matcher in (None, "", "*"):
             return True
         assert self.matcher is not None

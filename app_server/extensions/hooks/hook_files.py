@@ -47,7 +47,7 @@ class HookFile(NamedTuple):
 
 @dataclass(slots=True)
 class HookList:
-    """The hooks of some files, and what is wrong with others."""
+    """Hooks of some files, and the problems of others."""
 
     hooks: list[Hook] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
@@ -55,7 +55,7 @@ class HookList:
 
 
 def places_of(home: Path, trusted_folders: Sequence[Path]) -> list[HookFile]:
-    """Return the files to read; `trusted_folders` are those of the project, from its root down."""
+    """Return the files to read; `trusted_folders` are the project's, from its root down."""
     layers: list[tuple[Path, Source]] = [(home, "user")]
     layers += [(folder / PROJECT_FOLDER, "project") for folder in trusted_folders]
     names = (FILE, SETTINGS_FILE)
@@ -68,7 +68,7 @@ def read_hooks(
     settings_file: Path,
     plugins: Sequence[HookedPlugin] = (),
 ) -> HookList:
-    """Read all hooks: of files, and of plugins. `settings` are those of `settings_file`."""
+    """Read the hooks of files and plugins. `settings` are those of `settings_file`."""
     found = HookList()
     table = settings.get("hooks")
     table = table if isinstance(table, dict) else {}
@@ -128,7 +128,7 @@ def _read_file(place: HookFile, found: HookList) -> Mapping[str, Any] | None:
 
 
 def _read_settings(place: HookFile, found: HookList) -> Mapping[str, Any] | None:
-    """Read `[hooks]` of a project; what the user trusts, in `state`, is not for it to say."""
+    """Read `[hooks]` of a project, but `state`: a project cannot declare itself trusted."""
     try:
         hooks = read_config(place.file).document.get("hooks")
     except ConfigError as exc:
@@ -138,7 +138,7 @@ def _read_settings(place: HookFile, found: HookList) -> Mapping[str, Any] | None
 
 
 def add_hooks(found: HookList, declared: Mapping[str, Any], place: HookFile) -> None:
-    """Add what a place declares, by event; what cannot run becomes a warning."""
+    """Add the hooks of one source, by event; an unusable one becomes a warning."""
     for event, groups in declared.items():
         if event == "state" and place.file.suffix == ".toml":
             continue

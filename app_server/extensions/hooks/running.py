@@ -57,12 +57,12 @@ class Outcome:
 
 
 def failed(text: str) -> Outcome:
-    """Make the outcome of a hook that could not do its work; what it was asked about goes on."""
+    """Make the outcome of a failed hook; its subject goes on."""
     return Outcome("failed", [HookOutputEntry(kind="error", text=_cut(text))])
 
 
 def read_outcome(event: Event, code: int, stdout: str, stderr: str) -> Outcome:
-    """Read what a hook that has ended printed."""
+    """Parse the output of a hook that has ended."""
     if code == BLOCKS:
         return _blocked(stderr.strip() or "a hook refused, without a reason")
     if code != 0:
@@ -108,7 +108,7 @@ def _read_answer(event: Event, answer: Mapping[str, Any]) -> Outcome:
 def _refusal(
     event: Event, answer: Mapping[str, Any], members: Mapping[str, Any]
 ) -> str | Outcome | None:
-    """Return why the hook says no; an outcome if what it says is not understood."""
+    """Return the reason of a refusal; an outcome if the output is not valid."""
     match event:
         case "PreToolUse":
             decision = members.get("permissionDecision")
@@ -175,7 +175,7 @@ MAX_AT_ONCE = 16
 
 
 class HookRunner:
-    """Runs hooks as the user's own programs: what the user trusted is not confined."""
+    """Run hooks as the user's own programs: without a sandbox, once trusted."""
 
     def __init__(
         self, commands: LocalCommands, environment: Callable[[], Mapping[str, str]]

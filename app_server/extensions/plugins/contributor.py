@@ -56,7 +56,7 @@ class Active:
 
 
 class Plugins:
-    """The Contributor of plugins, and what others ask about them."""
+    """Contributor of plugins, with queries for other rooms."""
 
     id = "plugins"
 
@@ -73,14 +73,14 @@ class Plugins:
         self._revision = 0
 
     async def load(self) -> None:
-        """Read what is installed; a plugin that is broken is logged and left out."""
+        """Read the installed plugins; a broken one is logged and left out."""
         found = await anyio.to_thread.run_sync(_read_installed, self.store)
         if found != self._installed:
             self._installed = found
             self._revision += 1
 
     async def select(self, thread_id: str, roots: "Sequence[SelectedRoot]") -> Sequence[str]:
-        """Give a thread the plugins in folders of this machine; returns what is wrong with others.
+        """Select the plugins of folders for a thread; returns the problems of others.
 
         Folders in other environments cannot be read, and give nothing.
         """
@@ -114,7 +114,7 @@ class Plugins:
             self._revision += 1
 
     def active(self, config: Mapping[str, Any], thread_id: str | None = None) -> Sequence[Active]:
-        """Return the plugins in force now: those of the thread, then installed ones, by id."""
+        """Return the plugins in force: those of the thread, then installed ones, by id."""
         if not feature_is_on(config, "plugins"):
             return []
         off = self._switched_off.get(thread_id or "", frozenset())
@@ -149,7 +149,7 @@ class Plugins:
     # For threads, see Contributor.
 
     def revision(self) -> int:
-        """Grow with every change of what is on disk, and of an environment."""
+        """Return a number that grows with every change on disk, and of an environment."""
         return self._revision
 
     def contribute(self, context: ContributionContext) -> Sequence[Registration]:
@@ -161,14 +161,14 @@ class Plugins:
         ]
 
     async def discovered(self, context: ContributionContext) -> None:
-        """Return at once: what is installed was read before there were threads."""
+        """Return at once: installed plugins are read before the first thread."""
 
     def looking_since(self, context: ContributionContext) -> float | None:
         """Return None: no look takes time."""
         return None
 
     async def refresh(self, context: ContributionContext) -> None:
-        """Read anew what is installed."""
+        """Read the installed plugins again."""
         await self.load()
 
 

@@ -17,7 +17,7 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,128}")
 
 
 def relative_path(text: object) -> PurePosixPath | None:
-    """Return a path as manifests write it, `./…` without `..`; None for anything else."""
+    """Return a path in the form of manifests, `./…` without `..`; None for any other value."""
     if not isinstance(text, str) or not text.startswith("./"):
         return None
     path = PurePosixPath(text)
@@ -49,6 +49,6 @@ def text_of(value: object) -> str | None:
 
 
 def texts_of(value: object) -> list[str]:
-    """Return the texts of a list; of anything else none."""
+    """Return the strings of a list; none for any other value."""
     items = value if isinstance(value, list) else []
     return [text for item in items if (text := text_of(item)) is not None]

@@ -29,7 +29,7 @@ class BadSource(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class GitSource:
-    """A repository, and what of it is meant."""
+    """Git repository, with revision and folder."""
 
     url: str
     """By http, https or ssh; without a password."""

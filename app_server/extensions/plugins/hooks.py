@@ -42,7 +42,7 @@ def hooked_plugins(
 
 
 def read_declarations(root: Path) -> tuple[Sequence[Declaration], Sequence[tuple[Path, str]]]:
-    """Read what a plugin declares, and name the files that cannot be used. Blocks."""
+    """Read the hooks of a plugin, and name unusable files. Blocks."""
     manifests = load_from_worker(_manifests)
     files = [root / name for name in manifests.MANIFESTS]
     manifest = next((file for file in files if file.is_file()), files[0])

@@ -57,13 +57,13 @@ class PluginsInTurns(TurnExtension):
     def instructions(
         self, context: ContributionContext, tools: Collection[tuple[str, str]]
     ) -> str | None:
-        """Return what the model is shown of plugins, if one in force has skills or servers."""
+        """Return instructions about plugins, if one in force has skills or servers."""
         active = self._plugins.active(context.config, context.thread_id)
         brings = any(one.plugin.skills or one.plugin.servers for one in active)
         return INSTRUCTIONS if brings else None
 
     def present(self, call: ToolCall) -> Presentation | None:
-        """Show nothing: the plugin of a call's server is in its metadata."""
+        """Return None: the plugin of a call's server is in its metadata."""
         return None
 
     # For messages, see PluginMentions.
@@ -123,7 +123,7 @@ class Offers:
         return bool(self._wanted(config))
 
     async def offered(self, config: Mapping[str, Any]) -> "Sequence[SuggestedPlugin]":
-        """Return those of them that a marketplace has."""
+        """Return the suggested plugins that a marketplace has."""
         read, wanted = await load(_read_candidates), self._wanted(config)
         store, home = self._plugins.store, self._user_home
         return await anyio.to_thread.run_sync(read, store, config, wanted, home)

@@ -53,12 +53,12 @@ class Plugin:
         return (named or self.name)[:MAX_NAME_CHARS]
 
     def named_skills(self) -> list[Skill]:
-        """Return the skills under the names that they have beside those of others."""
+        """Return the skills with the plugin's name before theirs."""
         return [replace(skill, name=f"{self.name}:{skill.name}") for skill in self.skills]
 
 
 def read_plugin(root: Path) -> Plugin:
-    """Read a plugin. What is wrong in a part of it is a problem of that part.
+    """Read a plugin; an invalid part is a problem of that part alone.
 
     Raises:
         BrokenFiles: there is no manifest, or it cannot be used.

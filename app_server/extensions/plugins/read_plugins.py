@@ -25,7 +25,7 @@ MAX_SELECTED = 32
 
 
 def read_installed(folders: Mapping[PluginId, Path]) -> Mapping[str, Plugin]:
-    """Read installed plugins, by id; what is wrong is logged."""
+    """Read installed plugins, by id; problems are logged."""
     found: dict[str, Plugin] = {}
     for id_, folder in folders.items():
         try:
@@ -42,7 +42,7 @@ def read_installed(folders: Mapping[PluginId, Path]) -> Mapping[str, Plugin]:
 def read_selected(
     roots: Sequence[SelectedRoot],
 ) -> tuple[Sequence[tuple[SelectedRoot, Plugin]], Sequence[tuple[SelectedRoot, str]]]:
-    """Read the plugins in folders; gives plugins, and what is wrong, with their folders."""
+    """Read the plugins of folders; returns plugins and problems, each with its folder."""
     found, problems = [], []
     for index, root in enumerate(roots):
         try:
@@ -64,7 +64,7 @@ def read_selected(
 
 
 def install_again(store: PluginStore, root: Path) -> None:
-    """Copy the installed plugins of a marketplace that has changed; what cannot be is logged.
+    """Update installed plugins from a changed marketplace; failures are logged.
 
     A plugin that it does not have any more, or that is in another repository, stays as it is.
     """

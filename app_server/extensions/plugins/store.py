@@ -27,7 +27,7 @@ LEFT_AFTER_S = 3_600.0
 
 
 def make_staging(parent: Path) -> Path:
-    """Make a folder of its own below `parent`, and delete what was left there long ago.
+    """Make a staging folder below `parent`, and delete old ones.
 
     Raises:
         OSError
@@ -42,7 +42,7 @@ def make_staging(parent: Path) -> Path:
 
 
 def put_in_place(new: Path, place: Path) -> None:
-    """Move a folder to its place; what was there is at `new` afterwards.
+    """Move a folder to its target; the former content is at `new` afterwards.
 
     Whoever looks sees the old folder or the new one, and so does who looks after this process was
     killed. Only a file system that cannot exchange two names has a moment with neither.
@@ -81,7 +81,7 @@ EXCHANGE = 2
 
 
 def _exchange() -> Exchange | None:
-    """Return what the system has for it. Source: renameat2(2), renamex_np(2) of macOS."""
+    """Return the system call that exchanges two paths: renameat2(2), renamex_np(2) of macOS."""
     # Most servers put nothing in place.
     import ctypes
 
@@ -276,7 +276,7 @@ class ClonedMarketplaces:
         return staging
 
     def put(self, staging: Path, name: str) -> None:
-        """Put `new` in the place of a marketplace, whole; what was there is at `new` then.
+        """Replace a marketplace by `new` as a whole; the former content is at `new` afterwards.
 
         Raises:
             OSError: nothing has changed.

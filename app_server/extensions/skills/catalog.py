@@ -1,4 +1,4 @@
-"""The skills that a folder has: its project's, its user's, and those of roots that a client added.
+"""Skills of a folder: its project's, its user's, and those of roots that a client added.
 
 Files are read for every question; nothing is kept that could be out of date.
 Source: docs/skills.md.
@@ -103,7 +103,7 @@ def _watchfiles() -> ModuleType:
 
 
 class SkillWatch:
-    """Watches the roots that somebody asked about, from the first of them on."""
+    """Watch the roots of skills, from the first query on."""
 
     def __init__(self, tasks: anyio.abc.TaskGroup, notify: Callable[[], None]) -> None:
         """`tasks` owns the watching; `notify` is called after a change, and never waits."""

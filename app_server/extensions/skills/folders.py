@@ -31,7 +31,7 @@ def is_enabled(name: str, file: Path, settings: Mapping[str, Any]) -> bool:
 
 
 def entries_of(settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the entries; what is none is left out."""
+    """Return the entries of `skills.config`; invalid ones are left out."""
     table = settings.get("skills")
     entries = table.get("config") if isinstance(table, dict) else None
     return [entry for entry in entries if isinstance(entry, dict)] if entries else []
@@ -105,7 +105,7 @@ def user_roots(home: Path, user_home: Path, extra: Sequence[Path]) -> list[Skill
 
 
 def project_roots(folder: Path) -> list[SkillRoot]:
-    """Return the roots of a folder and of those above it, up to that of its repository."""
+    """Return the skill roots of a folder and its parents, up to its repository."""
     return [
         SkillRoot("repo", ancestor / below)
         for ancestor in folders_of_project(folder)
@@ -140,7 +140,7 @@ def _reader() -> "Callable[[Path], tuple[Skill | None, Sequence[tuple[Path, str]
 
 
 def _skill_folders(root: Path) -> Iterator[Path]:
-    """Find the folders below a root that have a SKILL.md; what is below one of them is its own.
+    """Find the folders with a SKILL.md below a root; such a folder is not searched further.
 
     Links are followed, as users link skills from elsewhere. Names that begin with a dot are not.
     """

@@ -51,7 +51,7 @@ class SkillNames:
 
 
 def skill_names(text: str) -> SkillNames:
-    """Return the names and links of a text, which may be those of skills."""
+    """Return the mentions and links of a text that may name skills."""
     if "$" not in text:
         return SkillNames()
     paths = dict.fromkeys(path.strip() for path in _LINK.findall(text))

@@ -1,4 +1,4 @@
-"""One skill: what its SKILL.md and its agents/openai.yaml say of it.
+"""One skill, read from its SKILL.md and agents/openai.yaml.
 
 Everything here blocks: call it in a worker thread.
 Source: docs/skills.md, "A skill".
@@ -19,7 +19,7 @@ FENCE = "---"
 
 
 def front_matter(text: str) -> dict[str, Any]:
-    """Return what stands between the two `---` at the head of a text.
+    """Return the text between the two `---` at the head of a file.
 
     Raises:
         BrokenFiles: the text does not begin with it, it has no end, or it is no mapping.

@@ -1,1 +1,1 @@
-"""Commands on this machine: started by a spawner, read within bounds, ended with what they left."""
+"""Commands on this machine: started by a spawner, read within bounds, ended with all children."""

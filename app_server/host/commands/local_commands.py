@@ -1,4 +1,4 @@
-"""Commands on this machine, each within what confines it; none outlives this process.
+"""Commands on this machine, each in its sandbox; none outlives this process.
 
 From top to bottom: how a command is to be started, its process with its input and output, and all
 commands of a server.
@@ -98,7 +98,7 @@ class LocalCommand:
     """A command, its input and its output; made by LocalCommands.start alone."""
 
     def __init__(self, control: socket.socket, running: set["LocalCommand"]) -> None:
-        """Be in `running` until nothing of it is left."""
+        """Stay in `running` until all processes of the command have ended."""
         self.pid = 0
         """It leads a session and a process group of this id."""
         self.returncode: int | None = None
@@ -174,7 +174,7 @@ class LocalCommand:
             self._input = None
 
     def pause_reading(self) -> None:
-        """Read no output until `resume_reading`; who prints more than a pipe takes has to wait."""
+        """Pause reading until `resume_reading`; a full pipe then blocks the program."""
         for reader in self._readers.values():
             reader.pause()
 
@@ -184,11 +184,11 @@ class LocalCommand:
             reader.resume()
 
     def discard(self, stream: Stream) -> None:
-        """Read one stream, and hand over nothing of it any more."""
+        """Read and drop the rest of one stream."""
         self._readers[stream].discard()
 
     def resize(self, size: TerminalSize) -> None:
-        """Change the size of its terminal; does nothing without one."""
+        """Resize the terminal; without one no effect."""
         if self._terminal is not None:
             set_size(self._terminal, size)
 
@@ -198,7 +198,7 @@ class LocalCommand:
             self._control.send(b"t")
 
     async def stop(self) -> None:
-        """End all of it, and wait until nothing is left; returns within 5 s."""
+        """End all processes of the command and wait for their end, at most 5 s."""
         self.terminate()
         with anyio.CancelScope(shield=True), anyio.move_on_after(GONE_S) as limit:
             await self.gone.wait()
@@ -297,7 +297,7 @@ PIPE_BYTES = (1024 * 1024, 256 * 1024)
 
 
 class LocalCommands:
-    """All commands of one server; nothing of them outlives it."""
+    """Commands of one server; all processes of them end with it."""
 
     def __init__(self, rules: RuleBook | None = None, home: Path | None = None) -> None:
         """Apply `rules` to the connections of commands that have no gate.
@@ -314,7 +314,7 @@ class LocalCommands:
         self._cleaning_up: set[asyncio.Task[None]] = set()
 
     async def load_sandbox(self) -> None:
-        """Import what confines commands, so that the first one need not wait for it.
+        """Import the sandbox early, so that the first command need not wait for it.
 
         Raises:
             LoadFailed: it cannot be imported now.
@@ -323,7 +323,7 @@ class LocalCommands:
         await self.remove_left()
 
     async def remove_left(self) -> None:
-        """Remove what killed servers left behind in workspaces."""
+        """Remove the placeholders that killed servers have left in workspaces."""
         if self._records is not None:
             await anyio.to_thread.run_sync(self._records.remove_left)
 
@@ -388,7 +388,7 @@ class LocalCommands:
         return command
 
     async def aclose(self) -> None:
-        """End all commands and let go of what they had, and then end what starts them."""
+        """End all commands, release their resources, then end the spawner."""
         async with anyio.create_task_group() as tasks:
             for command in list(self._running):
                 tasks.start_soon(command.stop)
@@ -503,7 +503,7 @@ class _Ends:
 def _attach(
     command: LocalCommand, launch: CommandLaunch, on_output: OnOutput, given: ExitStack
 ) -> _Ends:
-    """Make pipes or a terminal; what the command gets of them is closed here with `given`."""
+    """Create pipes or a terminal; descriptors of the child are closed with `given`."""
     if launch.terminal is not None:
         ours, slave = os.openpty()
         # As long as nobody has the other side open, reading ours would fail.

@@ -36,7 +36,7 @@ class KeptOutput:
         """Bytes that came."""
 
     def add(self, data: bytes) -> None:
-        """Take what came; it is copied where it is kept."""
+        """Append a chunk; it is copied where it is kept."""
         self.total += len(data)
         room = self._head_limit - len(self._head)
         if room > 0:
@@ -56,7 +56,7 @@ class KeptOutput:
         return self.total - len(self._head) - min(self._tail_bytes, self._tail_limit)
 
     def all(self) -> bytes:
-        """Return head and tail with nothing in between to show what was lost."""
+        """Return head and tail, without a mark for the cut between them."""
         return bytes(self._head) + self._last()
 
     def text(
@@ -64,7 +64,7 @@ class KeptOutput:
         limit_bytes: int | None = None,
         in_words: Callable[[int], str] = lambda count: f"{count} bytes",
     ) -> str:
-        """Return what was kept as text, of more than `limit_bytes` the beginning and the end.
+        """Return the kept output as text; above `limit_bytes` its beginning and end.
 
         A line says how much is missing in between, if anything is: `in_words`, given its bytes.
         """
@@ -82,7 +82,7 @@ class KeptOutput:
         return f"{begin}\n[... {in_words(lost)} left out ...]\n{end}"
 
     def shortened(self, limit_bytes: int) -> "KeptOutput":
-        """Return less of it, and nothing of a character that does not end yet.
+        """Return a shorter copy, without an incomplete last character.
 
         `limit_bytes` is below the bound of this one.
         """
@@ -175,7 +175,7 @@ class OutputReader:
         self._loop.add_reader(fd, self._read)
 
     def pause(self) -> None:
-        """Read nothing until `resume`, but for what is drained: who prints more has to wait."""
+        """Pause reading until `resume`, but for `drain`; a full pipe blocks the program."""
         if not self._is_paused:
             self._is_paused = True
             if self._timer is None and not self.ended.is_set():
@@ -189,7 +189,7 @@ class OutputReader:
                 self._loop.add_reader(self._fd, self._read)
 
     def discard(self) -> None:
-        """From now on hand over nothing; discarding twice is harmless."""
+        """Stop handing over output; idempotent."""
         if self._is_discarded or self.ended.is_set():
             return
         self._is_discarded = True
@@ -198,7 +198,7 @@ class OutputReader:
                 self._null = os.open(os.devnull, os.O_WRONLY)
 
     def drain(self) -> None:
-        """Read what has been written so far, and close without waiting for EOF."""
+        """Read all output that is in the pipe now, and close without waiting for EOF."""
         for _ in range(MAX_DRAINED_READS):
             if self.ended.is_set() or not self._read_once():
                 break
@@ -246,7 +246,7 @@ class OutputReader:
             self._loop.add_reader(self._fd, self._read)
 
     def _read_once(self) -> int:
-        """Read what is there; 0 if that is nothing for now, or for good."""
+        """Read once without blocking; 0 at EOF and for an empty pipe."""
         try:
             count = self._read_or_discard()
         except (BlockingIOError, InterruptedError):

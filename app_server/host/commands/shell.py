@@ -1,4 +1,4 @@
-"""The shell that runs a command line, and how what its profile prints is kept out of the output.
+"""Shell of a command line, whose profile prints outside of the output.
 
 Source: docs/tools.md, "Commands".
 """
@@ -24,7 +24,7 @@ class UnknownShell(Exception):
 
 
 def default_shell() -> EnvironmentShellInfo:
-    """Take `SHELL`, else what the system has for this user, else `sh`."""
+    """Return `SHELL`, else the login shell of this user, else `sh`."""
     path = os.environ.get("SHELL") or _listed() or shutil.which("sh") or "sh"
     return EnvironmentShellInfo(name=Path(path).name, path=path)
 
@@ -56,7 +56,7 @@ def shown_line(shell: str, line: str, *, login: bool) -> str:
 
 
 def shell_command(shell: str, line: str, *, login: bool) -> list[str]:
-    """Return what to start so that a shell runs a line, after its profile with `login`.
+    """Return the argv by which a shell runs a line, after its profile with `login`.
 
     What the profile prints is not in the output, where the shell is one of `POSIX_SHELLS`.
     """

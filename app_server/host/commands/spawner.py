@@ -1,4 +1,4 @@
-"""A program of its own: starts commands for a server, and ends what they leave behind.
+"""Spawner process: starts commands for a server, and ends the processes that they leave.
 
 It forks a supervisor for each command, one ahead. The supervisor is a subreaper (prctl(2)):
 whatever the command starts stays below it, also what calls setsid(2) or forks twice. When the
@@ -111,7 +111,7 @@ def stand_by(server: socket.socket) -> bool:
 
 
 def fork_when_possible() -> int:
-    """Fork, if need be once what other commands have started leaves room for it."""
+    """Fork; retry while the limit of processes is reached."""
     while True:
         try:
             return os.fork()
@@ -131,7 +131,7 @@ def receive(server: socket.socket) -> list[int]:
 
 
 def supervise(fds: list[int]) -> None:
-    """Run one command and see to it that nothing of it is left."""
+    """Supervise one command until all its processes have ended."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     order_fd, control_fd, *ours = fds
     control = socket.socket(fileno=control_fd)
@@ -241,7 +241,7 @@ class Command:
         self._has_ended = False
 
     def wait(self) -> None:
-        """Wait until the command has ended, or until somebody wants its end."""
+        """Wait until the command has ended, or its end is requested."""
         woken, wake = os.pipe()
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -256,7 +256,7 @@ class Command:
             os.read(woken, 512)
 
     def end(self, signals: Sequence[int], spare: frozenset[int]) -> None:
-        """Ask everything to end, and make it end a little later; `spare` is not asked."""
+        """Send SIGTERM to all processes but `spare`, and SIGKILL a little later."""
         deadline = time.monotonic() + TRAILING_S
         while self._has_ended and not self._is_empty and time.monotonic() < deadline:
             time.sleep(LOOK_S)
@@ -312,7 +312,7 @@ class Command:
 
 
 def parents_of_processes() -> Iterator[tuple[int, int]]:
-    """Give each process and its parent; nothing where the system does not show that."""
+    """Map each process to its parent; empty where the system does not show that."""
     try:
         names = [entry.name for entry in os.scandir("/proc")]
     except OSError:

@@ -36,7 +36,7 @@ class Spawner:
     """Hands orders to the spawner (app_server/host/commands/spawner.py)."""
 
     def __init__(self, group: ServerGroup) -> None:
-        """`group` is what all commands are in."""
+        """`group` is the cgroup of all commands."""
         self._group = group
         self._process: asyncio.subprocess.Process | None = None
         self._socket: socket.socket | None = None
@@ -68,7 +68,7 @@ class Spawner:
                     raise SpawnerGone(0, f"the spawner of commands is gone: {exc}") from exc
 
     async def prepare(self) -> None:
-        """Start it if there is none; what is made for a command then is cleaned up by it.
+        """Start the spawner unless it runs: it cleans up resources made for a command.
 
         Raises:
             OSError: it cannot be started.

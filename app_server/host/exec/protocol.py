@@ -143,7 +143,7 @@ def plan_line(plan: Plan) -> bytes:
 
 
 def plan_of(planned: PatchPlanned) -> Plan:
-    """Make a plan of what an exec server said; of a file it has text and mode alone."""
+    """Build a plan from an answer of an exec server; files have text and mode alone."""
     changes = [
         PlannedChange(
             file.kind,

@@ -1,4 +1,4 @@
-"""Files of this machine for clients: whole files, folders, trees, and what changes in them.
+"""Files of this machine for clients: whole files, folders, trees, and watches.
 
 Knows: absolute paths, descriptors, bounds. Does not know: clients, methods, the model's sandbox.
 """

@@ -38,7 +38,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Something in a folder; kinds are those of a link's target, neither where it has none."""
+    """Entry of a folder; its kind is that of a link's target, or neither without one."""
 
     name: str
     is_directory: bool
@@ -46,7 +46,7 @@ class Entry:
 
 
 def read_metadata(path: Path, stop: Stop) -> Metadata:
-    """Look at what is at a path.
+    """Read the metadata of a path.
 
     Raises:
         OSError: nothing is, or it may not be seen; also for a link to nothing.
@@ -94,7 +94,7 @@ def read_base64(path: Path, stop: Stop) -> list[str]:
 
 
 def read_entries(path: Path, stop: Stop) -> Sequence[Entry]:
-    """Return what is directly in a folder, in the order of names.
+    """List a folder in the order of names.
 
     Raises:
         PathRefused: it has more than MAX_ENTRIES.

@@ -25,7 +25,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def remove(path: Path, *, recursive: bool, force: bool, stop: Stop) -> None:
-    """Delete a file, a link, or a folder; `force` accepts that there is nothing.
+    """Delete a file, a link, or a folder; `force` ignores a missing one.
 
     What was deleted before a failure, or before nobody waited any more, stays deleted.
 
@@ -132,7 +132,7 @@ def _copy_folder(
 
 
 def _copy_file(reading: int, name: str | Path, folder: int | None, stop: Stop) -> None:
-    """Copy what a descriptor has, and close it."""
+    """Copy a file from its descriptor, and close that."""
     try:
         mode = os.fstat(reading).st_mode
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC

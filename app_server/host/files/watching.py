@@ -45,7 +45,7 @@ class WatchedPlace:
     exists: bool
 
     def changed(self, changes: Set[str], by_folder: dict[str, list[str]]) -> Sequence[str]:
-        """Return what is to be reported of changes: the path, and names in its folder."""
+        """Return the changes to report: the path, and names in its folder."""
         changed = [str(self.path)] if changes & self.names else []
         if self.inside is not None:
             changed += [f"{self.path}/{name}" for name in by_folder.get(self.inside, ())]
@@ -57,7 +57,7 @@ class WatchedPlace:
 
 
 def look_at(path: Path) -> WatchedPlace:
-    """Find out what is at a path and what to watch for it."""
+    """Inspect a path and choose the folder to watch for it."""
     nearest = path.parent
     missing = path
     while not nearest.is_dir():
@@ -150,7 +150,7 @@ class FileWatches:
         self._thread = anyio.CapacityLimiter(1)
 
     async def add(self, owner: Owner, watch_id: str, path: Path, on_change: OnChange) -> None:
-        """Call `on_change` with what changes at a path from now on.
+        """Watch a path: call `on_change` with each change from now on.
 
         Raises:
             PathRefused: the owner has a watch of this id, or MAX_WATCHES of them.
@@ -171,7 +171,7 @@ class FileWatches:
         self._read_soon()
 
     async def follow(self, owner: Owner, paths: Sequence[Path], on_change: OnChange) -> None:
-        """Call `on_change` with what changes at these paths, and at no others of the owner.
+        """Replace the watches of an owner by watches of these paths.
 
         The caller bounds the number of paths.
 
@@ -212,7 +212,7 @@ class FileWatches:
         return [watch for of_owner in self._watches.values() for watch in of_owner.values()]
 
     async def _begin(self, watches: Sequence[_Watch]) -> None:
-        """Watch what new watches need; what is there may change until it is watched."""
+        """Start missing watches; paths may change until they are watched."""
         for attempt in range(1, BEGIN_TRIES + 1):
             try:
                 await self._follow()
@@ -295,7 +295,7 @@ class FileWatches:
         return notified
 
     async def _look_again(self, changes: frozenset[str], notified: Set[_Watch]) -> None:
-        """Look at paths that may have come, gone or become others; watch what is there now.
+        """Inspect watched paths again after a change, and watch what they are now.
 
         A watch in `notified` is not notified again that something has come or gone.
         """

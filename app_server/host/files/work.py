@@ -19,7 +19,7 @@ MAX_AT_ONCE = 8
 
 
 class PathRefused(Exception):
-    """The request makes no sense for what is at the path; the text says why."""
+    """Refused request about a path; the text says why."""
 
 
 def refuse_database(
@@ -64,7 +64,7 @@ class FileWork:
         self._limiter = anyio.CapacityLimiter(MAX_AT_ONCE)
 
     async def run(self, work: Callable[[Stop], T]) -> T:
-        """Run `work` in a thread and return what it returns; cancelling sets its Stop.
+        """Run `work` in a thread and return its result; cancelling sets its Stop.
 
         Raises:
             Exception: whatever `work` raises.
@@ -79,7 +79,7 @@ class FileWork:
 
 
 class Slots:
-    """A bounded number of something at once for each owner; what comes then waits."""
+    """Bounded concurrency for each owner; work beyond the bound waits."""
 
     def __init__(self, each: int) -> None:
         """`each` is the number for one owner."""

@@ -46,7 +46,7 @@ def write_file(path: Path, data: bytes, stop: Stop) -> None:
 
 
 def make_directory(path: Path, *, parents: bool, stop: Stop) -> None:
-    """Make a folder; with `parents` those above it too, and it may exist.
+    """Make a folder; with `parents` also missing ones above it, and it may exist.
 
     Raises:
         OSError: it cannot be made, or, without `parents`, it exists.

@@ -29,10 +29,10 @@ class Gate(Protocol):
         """The network policy of the settings."""
 
     async def decide(self, target: Target) -> Refusal | None:
-        """Say whether a connection may be made, None if it may; perhaps asks somebody first."""
+        """Return why a connection is refused, None if it may be made; may ask the user first."""
 
     async def refused(self, target: Target, why: Refusal) -> None:
-        """Note a connection that was refused although `decide` had nothing against it."""
+        """Record a connection that was refused after `decide` had allowed it."""
 
 
 class Refused(Exception):
@@ -45,7 +45,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class UnaskedGate:
-    """Decides by settings and rules: what they say nothing of is refused."""
+    """Gate by settings and rules alone: hosts without a rule are refused."""
 
     policy: NetworkPolicy
     rules: RuleBook
@@ -56,7 +56,7 @@ class UnaskedGate:
         return refusal_of(verdict_on(target, self.policy, rules.networks))
 
     async def refused(self, target: Target, why: Refusal) -> None:
-        """Do nothing: there is no user to notify."""
+        """Ignore it: there is no user to notify."""
 
 
 def refusal_of(verdict: Verdict) -> Refusal | None:

@@ -63,7 +63,7 @@ class _Client:
         self.state.receive_data(first)
 
     async def next(self) -> h11.Event | type[h11.PAUSED]:
-        """Return what comes next of the request.
+        """Return the next event of the request.
 
         Raises:
             h11.RemoteProtocolError: it is no HTTP, ends too early, or its head is too long.
@@ -138,7 +138,7 @@ async def _serve(client: _Client, request: h11.Request, gate: Gate) -> None:
 
 
 def _wanted(request: h11.Request) -> tuple[Target, bytes]:
-    """Return what a request is for, and the path at that host."""
+    """Return the destination of a request, and the path at that host."""
     try:
         text = request.target.decode("ascii")
         if request.method == b"CONNECT":

@@ -136,7 +136,7 @@ async def _listener(network: socket.socket) -> socket.socket | None:
 
 
 class _Shortage:
-    """No descriptor is left for what is to be taken: it is tried again, and logged once."""
+    """Shortage of descriptors: accepting is tried again, and logged once."""
 
     def __init__(self, what: str) -> None:
         self._what = what

@@ -67,7 +67,7 @@ async def serve_socks(streams: Streams, gate: Gate, bounds: ProxyBounds) -> None
 
 
 async def _wanted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Target | int:
-    """Agree on no sign-in, and return what is wanted; a number is the reply that refuses it."""
+    """Negotiate no authentication, and return the destination, or the number of a refusal."""
     methods = await reader.readexactly((await reader.readexactly(1))[0])
     has_method = _NO_SIGN_IN in methods
     writer.write(bytes((VERSION, _NO_SIGN_IN if has_method else _NO_METHOD)))

@@ -88,7 +88,7 @@ def own_ports() -> set[int]:
 
 
 def _listens_on(fd: int) -> set[int]:
-    """Return the port of a listener; nothing is closed here.
+    """Return the port of a listening socket, which stays open.
 
     To close as much as a copy of a descriptor would take the locks of this process from its file
     (fcntl(2)), such as those of SQLite.
@@ -166,7 +166,7 @@ async def _first(addresses: Sequence[Address], port: int, bounds: ProxyBounds) -
 
 @asynccontextmanager
 async def until_idle(limit_s: float) -> AsyncIterator[Callable[[], None]]:
-    """Give what other tasks call when something moved; it must not be called after the context.
+    """Yield a callback that restarts the idle timer; not to be called after the context.
 
     Raises:
         TimeoutError: nothing has moved for `limit_s` seconds.
@@ -203,7 +203,7 @@ async def relay(one: Streams, other: Streams, bounds: ProxyBounds) -> None:
 
 @asynccontextmanager
 async def closing(writer: asyncio.StreamWriter, bounds: ProxyBounds) -> AsyncIterator[None]:
-    """Close a connection at the end, once what was written is taken, or not for `idle_s`.
+    """Close a connection at the end, once its buffer is sent, or no progress for `idle_s`.
 
     Whoever is cancelled waits for nobody: the command has gone, and nothing of it stays behind.
     """
@@ -230,7 +230,7 @@ async def _close(writer: asyncio.StreamWriter, limit_s: float) -> None:
 
 
 def _drop(writer: asyncio.StreamWriter) -> None:
-    """End a connection without sending what waits; Python 3.11 fails on one that has ended."""
+    """Abort a connection, dropping its buffer; Python 3.11 fails on a closed one."""
     transport = writer.transport
     if not transport.is_closing() or transport.get_write_buffer_size():
         transport.abort()

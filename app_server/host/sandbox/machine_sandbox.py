@@ -45,7 +45,7 @@ class MachineSandbox:
         *,
         tty: bool = False,
     ) -> WrappedCommand:
-        """Return what to start in the place of a command, which something confines.
+        """Return the argv that runs a command in its sandbox.
 
         `cwd` is absolute and real, `sandbox_policy` resolved. With `tty` its stdin is a terminal,
         which becomes its controlling one. The sandbox ends with the thread that started it. Call
@@ -58,7 +58,7 @@ class MachineSandbox:
         return self.sandbox().wrap(command, cwd, sandbox_policy, tty=tty)
 
     def sandbox(self) -> Sandbox:
-        """Return what works here; blocks.
+        """Return the sandbox that works here; blocks.
 
         Raises:
             SandboxUnavailable: nothing does.

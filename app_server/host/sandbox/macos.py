@@ -59,7 +59,7 @@ class SandboxExec:
     def wrap(
         self, command: Sequence[str], cwd: str, sandbox_policy: EffectivePolicy, *, tty: bool
     ) -> WrappedCommand:
-        """Say what to start; see MachineSandbox.wrap.
+        """Return the argv of the sandbox; see MachineSandbox.wrap.
 
         There is no session of its own around it, so a terminal is as good as without.
 

@@ -34,7 +34,7 @@ def bubblewraps() -> Sequence[str]:
 
 
 def failure_of(argv: Sequence[str], pass_fds: Sequence[int] = ()) -> str | None:
-    """Run something that must succeed; blocks. Returns what was wrong, None if nothing was."""
+    """Run a program that must succeed; blocks. Returns its failure, None on success."""
     try:
         done = subprocess.run(
             argv, capture_output=True, check=False, timeout=PROBE_S, pass_fds=pass_fds, cwd="/"
@@ -48,7 +48,7 @@ def failure_of(argv: Sequence[str], pass_fds: Sequence[int] = ()) -> str | None:
 
 
 def unavailable(failures: Sequence[str]) -> SandboxUnavailable:
-    """Say what is wrong and what to do about it."""
+    """Make the error with the failures and their remedy."""
     if not failures:
         return SandboxUnavailable(
             "no sandbox is installed: install the package `bubblewrap` of this system, or choose "

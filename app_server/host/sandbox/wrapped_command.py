@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 class SandboxUnavailable(Exception):
-    """No sandbox works here, or not for this; the text says what to install or to set."""
+    """No sandbox works here, or for this policy; the text says what to install or set."""
 
 
 NO_NETWORK = "CODEX_SANDBOX_NETWORK_DISABLED"
@@ -16,7 +16,7 @@ NO_NETWORK = "CODEX_SANDBOX_NETWORK_DISABLED"
 
 @dataclass(frozen=True, slots=True)
 class WrappedCommand:
-    """A command line, and what has to live as long as its process."""
+    """Command line in a sandbox, with the resources that live as long as its process."""
 
     argv: Sequence[str]
     pass_fds: Sequence[int] = ()
@@ -40,7 +40,7 @@ class WrappedCommand:
         self.fds.close()
 
     def close(self) -> None:
-        """Release everything, once the process has ended, or if it was never started.
+        """Release all resources, once the process has ended, or if it was never started.
 
         Blocks: call it in a worker thread. Harmless when called again.
         """

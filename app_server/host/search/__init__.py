@@ -1,4 +1,4 @@
-"""Finds files by letters of their paths: what is listed, what is ignored, what fits best.
+"""Fuzzy search of files by path: listing, ignore rules, ranking.
 
 Knows: folders, ignore files, queries. Does not know: clients, methods.
 """

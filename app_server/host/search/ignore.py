@@ -67,7 +67,7 @@ def as_bytes(text: str) -> str:
 
 
 def expression(pattern: str) -> str:
-    """Return what fits, as a whole, the paths that a pattern is about, as `as_bytes` has them.
+    """Compile a pattern into an expression that matches whole paths, as of `as_bytes`.
 
     The pattern comes without `!`, and without the slash behind it that wants a folder.
 
@@ -117,7 +117,7 @@ def _letters(found: re.Match[str]) -> str:
 
 
 def _is_wide(pattern: str, stars: re.Match[str]) -> bool:
-    """Whether stars fit slashes too: two, with nothing beside them, or after letters alone."""
+    """Whether stars match slashes too: two, with no letters beside them, or after letters."""
     literal = re.match(r"[^*?\[\\]*", pattern)
     assert literal is not None
     begins = stars.start() == literal.end() or pattern[stars.start() - 1] == "/"
@@ -202,7 +202,7 @@ class IgnoreFile:
     """Fits whatever one of the others fits."""
 
     def decide(self, path: str, name: str, *, is_folder: bool) -> bool | None:
-        """Say whether it ignores a path below its folder; None if it says nothing about it."""
+        """Whether it ignores a path below its folder; None without a matching pattern."""
         best: _Pattern | None = None
         for pattern in self._about(path, name):
             is_last = best is None or pattern.place > best.place
@@ -343,7 +343,7 @@ IgnoreFiles: TypeAlias = tuple[Placed, ...]
 
 
 def decide(files: IgnoreFiles, path: str, name: str, *, is_folder: bool) -> bool | None:
-    """Ask ignore files about a path below the root; None if none says anything about it."""
+    """Ask ignore files about a path below the root; None without a matching pattern."""
     for placed in files:
         said = placed.file.decide(placed.below(path), name, is_folder=is_folder)
         if said is not None:
@@ -369,7 +369,7 @@ def exclude_files(repository: Path) -> Iterator[Path]:
 
 
 def read_text(path: Path) -> str:
-    """Return the beginning of a file; nothing for one that cannot be read."""
+    """Return the beginning of a file; empty if it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -465,7 +465,7 @@ class RuleReader:
     """Reads ignore files for one search root."""
 
     def __init__(self, root: Path) -> None:
-        """Read nothing yet."""
+        """Prepare; files are read with the first search."""
         self._root = root
         self._outside: dict[str, Stamp] = {}
 
@@ -527,7 +527,7 @@ def _with(files: IgnoreFiles, path: Path, cut: int, above: str = "") -> IgnoreFi
 
 
 def stamp_of(path: str | Path) -> Stamp:
-    """Look at the time, the size and the inode of what is at a path."""
+    """Return time, size and inode of a path."""
     try:
         found = os.stat(path)  # noqa: PTH116
     except OSError:

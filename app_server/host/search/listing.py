@@ -56,7 +56,7 @@ class Listing:
 
     @cached_property
     def paths(self) -> Sequence[str]:
-        """The folded paths of the files, then those of the folders, in their orders."""
+        """Folded paths of the files, then those of the folders, each in order."""
         return [*_fold_all(self.files), *self.folded_folders]
 
     @cached_property
@@ -65,7 +65,7 @@ class Listing:
         return _fold_all(self.folders)
 
     def path(self, place: int) -> str:
-        """Return what stands at a place of `paths`, as it is written."""
+        """Return the path at an index of `paths`, as it is written."""
         count = len(self.files)
         return self.files[place] if place < count else self.folders[place - count]
 
@@ -118,7 +118,7 @@ class Tree:
     """The files and folders below one folder. Not for several threads at once."""
 
     def __init__(self, root: Path) -> None:
-        """Read nothing yet."""
+        """Prepare; the tree is read with the first refresh."""
         self._place = str(root)
         self._rules = RuleReader(root)
         self._root: _Folder | None = None
@@ -127,7 +127,7 @@ class Tree:
         """Since a refresh last came to its end."""
 
     def refresh(self, stop: Stop, on_progress: OnProgress = lambda: None) -> bool:
-        """Read what has changed since the last time; says whether anything has.
+        """Read changed folders; whether any has changed.
 
         Raises:
             Stopped: nobody waits any more; the next refresh goes on.
@@ -217,7 +217,7 @@ def _is_folder(entry: "os.DirEntry[str]") -> bool:
 def _folders_and_files(
     entries: Sequence["os.DirEntry[str]"],
 ) -> tuple[list["os.DirEntry[str]"], list[str]]:
-    """Part folders from the names of files; what is neither is left out."""
+    """Separate folders from files; other kinds are left out."""
     folders, files = [], []
     for entry in entries:
         try:
@@ -295,7 +295,7 @@ class RootListing:
     """The list of one root."""
 
     def __init__(self, root: str) -> None:
-        """Read nothing yet; `root` is how it is called in results."""
+        """Prepare; `root` is the root's name in results."""
         self.root = root
         self.listing: Listing | None = None
         """As it was when it was looked at last; None before."""

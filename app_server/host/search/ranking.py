@@ -45,7 +45,7 @@ _NAME, _NONE, _LOWER, _UPPER, _OTHER, _DIGIT = range(6)
 
 
 def bonus(path: str, place: int) -> int:
-    """Return what a letter at a place earns by what stands before it."""
+    """Return the bonus of a letter, which depends on the letter before it."""
     before = _kind(path[place - 1]) if place else _NAME
     here = _kind(path[place])
     if here > _NONE:
@@ -210,7 +210,7 @@ class Word:
     is_negative: bool = False
 
     def fit(self, folded: str, path: str) -> Fit | None:
-        """Score a path; None where it does not fit. A negative word earns nothing."""
+        """Score a path; None without a match. A negative word earns nothing."""
         found = self._find(folded, path)
         if self.is_negative:
             return (0, ()) if found is None else None
@@ -303,17 +303,17 @@ class LazyRapidfuzz:
         self._made: TextMatcher | None = None
 
     def begin(self) -> None:
-        """Start its import, without waiting; the next use tries again what fails."""
+        """Start its import, without waiting; the next use retries a failure."""
         if self._made is None:
             with contextlib.suppress(LoadFailed):
                 IMPORTER.request(self._once)
 
     def at_once(self) -> TextMatcher:
-        """Return what never waits."""
+        """Return the matcher that never waits."""
         return self._made or WITHOUT_RAPIDFUZZ
 
     def matcher(self) -> TextMatcher:
-        """Return what waits for it, in a worker thread, to choose the nearest."""
+        """Return the matcher that waits for the import in a worker thread."""
         return self._made or TextMatcher(_having, self._nearest)
 
     def _nearest(
@@ -545,6 +545,6 @@ class _Ranking:
 
 
 def _at_words(letters: str) -> re.Pattern[str]:
-    """Return what fits texts whose letters are beginnings of words or stand together."""
+    """Return the texts whose letters begin words or stand together."""
     first, *rest = map(re.escape, letters)
     return re.compile(rf"(?:^|[\W_]){first}" + "".join(rf"(?:{r}|.*?[\W_]{r})" for r in rest))

@@ -1,4 +1,4 @@
-"""Searches for files: single ones, and sessions that follow what a user types.
+"""File searches: single ones, and sessions that follow the typing of a user.
 
 Source: docs/tools.md, "Host methods".
 """
@@ -58,7 +58,7 @@ class SearchSession:
         self._changed.set()
 
     def end(self) -> None:
-        """Search no more; nothing is shown any more."""
+        """Stop the search and its notifications."""
         self._scope.cancel()
 
     async def run(self, work: FileWork) -> None:
@@ -148,7 +148,7 @@ class FileSearch:
     async def search(
         self, query: str, roots: Sequence[str], owner: Owner, token: str | None
     ) -> Matches:
-        """Search once; an earlier search of the same owner and token ends with nothing found.
+        """Search once; an earlier search of the same owner and token ends without results.
 
         Raises:
             PathRefused: there are too many roots.

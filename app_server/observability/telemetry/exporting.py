@@ -77,7 +77,7 @@ TOKENS = {"gen_ai.usage.input_tokens": "input", "gen_ai.usage.output_tokens": "o
 
 
 def make_exporting(settings: TelemetrySettings, version: str) -> "Exporting":
-    """Make what sends spans and metrics where the settings say; blocks for some milliseconds."""
+    """Make the exporters of spans and metrics; blocks for some milliseconds."""
     processors: list[SpanProcessor] = []
     readers: list[MetricReader] = []
     if settings.traces is not None:
@@ -191,7 +191,7 @@ class Exporting:
         return carrier
 
     def close(self) -> None:
-        """Send what waits, for at most FLUSH_S; blocks."""
+        """Flush for at most FLUSH_S; blocks."""
         # The SDK tries a collector that is not there again and again, and cannot be told to stop.
         thread = threading.Thread(target=self._close, name="telemetry", daemon=True)
         thread.start()

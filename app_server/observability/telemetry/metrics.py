@@ -57,7 +57,7 @@ class Histogram:
         self._counts[bisect_left(_BOUNDS_US, us)] += 1
 
     def quantile_us(self, share: float) -> int:
-        """Return a time that `share` (0 to 1) of all did not exceed; 0 where nothing was counted.
+        """Return the quantile of the durations, `share` from 0 to 1; 0 without any.
 
         It is at most 19 % above the least such time, and never above the longest one.
         """
@@ -139,7 +139,7 @@ class ServerMetrics:
             self._failed("request", failure, method)
 
     def refused(self, failure: str) -> None:
-        """Count an error to what names no method that exists."""
+        """Count an error of an unknown method."""
         self._failed("request", failure, None)
 
     def turn_ended(self, end: str, failure: str | None) -> None:

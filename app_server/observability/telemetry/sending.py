@@ -23,7 +23,7 @@ TABLE = "otel"
 
 @asynccontextmanager
 async def sending(configuration: Configuration, version: str) -> AsyncIterator[None]:
-    """Send traces and metrics while the context lasts, if anything is configured.
+    """Send traces and metrics while the context lasts, if a collector is configured.
 
     `version` is that of the program.
 

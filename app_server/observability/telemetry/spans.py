@@ -1,4 +1,4 @@
-"""Spans, as the rest of the server makes them; without telemetry they are nothing.
+"""Spans of the server; without a collector they have no effect.
 
 A span follows the work: what runs in it, also in tasks that it starts, has it as the parent. No
 attribute holds what users, models and tools said.
@@ -28,10 +28,10 @@ class _NoSpan:
     """Span that is not exported."""
 
     def set(self, **attributes: "Attribute | None") -> None:
-        """Do nothing."""
+        """Ignore an attribute."""
 
     def fail(self, kind: str) -> None:
-        """Do nothing."""
+        """Ignore a failure."""
 
     def __enter__(self) -> "_NoSpan":
         return self

@@ -28,7 +28,7 @@ _ROOTS = re.compile(r"(/|~|/\*|~/\*?|\$HOME|/(etc|usr|bin|lib|var|boot|home|root
 
 
 def danger_of(script: Script) -> str | None:
-    """Return what is dangerous about a script, in a few words; None if nothing is known.
+    """Return the danger of a script in a few words; None if it has no known one.
 
     Scripts that it has other shells run are part of it.
     """
@@ -48,7 +48,7 @@ def _danger_of_one(script: Script) -> str | None:
 
 
 def danger_of_words(words: Sequence[str]) -> str | None:
-    """Return what is dangerous about one command, or whatever it runs; None if nothing is known."""
+    """Return the danger of one command and of the command that it runs; None without one."""
     for layer in layers(tuple(words)):
         check = _CHECKS.get(base_name(layer[0]))
         if base_name(layer[0]) in _ALWAYS or layer[0].startswith("mkfs."):
@@ -75,7 +75,7 @@ def _names(command: Command) -> set[str]:
 
 
 def _runs_input(command: Command) -> bool:
-    """Whether a command runs what it is sent, or what is put into its words."""
+    """Whether a command executes its input or its arguments."""
     innermost = layers(command.texts)[-1]
     return base_name(innermost[0]) in RUNS_INLINE_CODE - {"awk", "gawk", "mawk"}
 

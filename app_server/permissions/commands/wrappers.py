@@ -78,7 +78,7 @@ def is_wrapper(words: Sequence[str]) -> bool:
 
 
 def inline_script(words: Words) -> str | None:
-    """Return the script that a command has a shell run; None if it does nothing of the kind."""
+    """Return the script that a command has a shell run; None if it runs none."""
     name = base_name(words[0])
     if name == "eval":
         return " ".join(words[1:])
@@ -130,7 +130,7 @@ MAX_NESTED = 32
 
 
 def run_by(script: Script, shell: str, *, is_users: bool) -> Script:
-    """Return a script as what a shell makes of it, whose absolute path is given.
+    """Return a script as the shell at an absolute path runs it.
 
     It stays understood if the grammar is that shell's, and it is the user's own or the system's:
     what else has the name of a shell may do anything with the words.

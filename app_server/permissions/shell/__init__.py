@@ -1,4 +1,4 @@
-"""Shell scripts, as far as a grammar can parse them: their commands, and what these read.
+"""Shell scripts as a grammar parses them: their commands, and the files these read.
 
 Does not know: what is allowed, who runs it.
 """

@@ -1,4 +1,4 @@
-"""Telling the options of a program from what it works on. No I/O."""
+"""Separate the options of a program from its operands. No I/O."""
 
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -78,7 +78,7 @@ def _cluster(word: str, rest: list[str], valued: Collection[str]) -> list[tuple[
 
 @dataclass(frozen=True, slots=True)
 class KnownOptions:
-    """The options of a program that are known, each with what follows it."""
+    """Known options of a program, each with the arguments that it takes."""
 
     letters: Mapping[str, _Kind]
     names: Mapping[str, _Kind]
@@ -109,7 +109,7 @@ def known_options(table: str) -> KnownOptions:
 def known_operands(
     words: Sequence[Word], known: KnownOptions, *, strict: bool = True
 ) -> list[Word] | None:
-    """Return what a program works on; None if any option is not known, or what is one is not clear.
+    """Return the operands of a program; None with an unknown option, or if it is unclear.
 
     A shortened name is not known. If `strict`, a pattern must not become an option, and a value of
     its own does not begin with a dash: whatever a word is for the program, it is a known option if

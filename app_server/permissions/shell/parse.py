@@ -36,7 +36,7 @@ class ShellGrammar:
     """Makes parsers of bash; one for a server."""
 
     def __init__(self) -> None:
-        """Load nothing yet."""
+        """Prepare; the grammar is loaded with the first script."""
         self._new_parser: Lazy[Callable[[], Parser]] = Lazy("the grammar of shell scripts", _load)
 
     async def parser(self) -> Parser:
@@ -67,7 +67,7 @@ _ZSH_PATTERN = frozenset("^#{")
 
 
 def read_word(source: str) -> Word:
-    """Read a word as the script has it. What is not known is shown without its quotes."""
+    """Read a word; a part that is not known is shown without its quotes."""
     return _Reader(source).read()
 
 

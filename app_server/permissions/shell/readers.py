@@ -234,6 +234,6 @@ READERS: dict[str, _Reader] = {
 
 
 def reading_of(words: Words) -> Reading | None:
-    """Return what a command reads; None if it does anything else, or that is not known."""
+    """Return the paths that a command reads; None if it does anything else, or is unknown."""
     reader = READERS.get(words[0])
     return None if reader is None else reader(words[1:])

@@ -32,7 +32,7 @@ def sync_folder(path: Path) -> None:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those above it that are missing, and write their entries to the disk.
+    """Make a folder and missing ones above it, and sync their entries.
 
     Raises:
         OSError: one of them cannot be made.
@@ -72,7 +72,7 @@ def atomic_write(path: Path, draft: Path) -> Iterator[BinaryIO]:
 
 
 def try_lock(file: int, kind: int = fcntl.LOCK_EX) -> bool:
-    """Lock an open file unless somebody else has; whether it is locked now."""
+    """Lock an open file without waiting; whether it is locked now."""
     try:
         fcntl.flock(file, kind | fcntl.LOCK_NB)
     except BlockingIOError:

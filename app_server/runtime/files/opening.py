@@ -1,4 +1,4 @@
-"""Opening files that somebody else may have made: what may be a pipe by now, what strangers wrote.
+"""Open files that other users or programs may have made: no pipes, bounded reads.
 
 Nothing waits for the other end of a pipe. Reading what strangers wrote is bounded, and never leaves
 the folder it belongs to. Everything here blocks: call it in a worker thread.

@@ -41,7 +41,7 @@ class NotReached(Exception):
 
 
 class PathDenied(NotReached):
-    """Path to a place without access; the text does not say what is there."""
+    """Denied path; the text does not say whether it exists."""
 
     def __init__(self) -> None:
         super().__init__("not allowed by the sandbox")
@@ -87,7 +87,7 @@ def reached(
 
 
 def look_at(path: str, allows: Allows) -> os.stat_result:
-    """Look at what an absolute path leads to.
+    """Inspect the target of an absolute path.
 
     Raises:
         NotReached: it may not be looked at, or is not there.
@@ -145,7 +145,7 @@ def _failure(here: str, error: OSError | ValueError, allows: Allows) -> NotReach
 
 @dataclass(slots=True)
 class _Walk:
-    """The folders on the way so far, all of them open, and what is still ahead."""
+    """Open folders on the way so far, and the parts of the path ahead."""
 
     path: str
     follows: bool

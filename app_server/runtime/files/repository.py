@@ -28,7 +28,7 @@ def repository_of(folder: Path) -> Path | None:
 
 
 def folders_of_project(folder: Path) -> list[Path]:
-    """Return a folder and those above it up to its repository, the nearest first.
+    """Return a folder and its parents up to its repository, the nearest first.
 
     Outside of repositories that is the folder alone.
     """

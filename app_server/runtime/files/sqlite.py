@@ -109,7 +109,7 @@ def identity(path: Path) -> tuple[int, int] | None:
 
 
 def set_aside(path: Path) -> Path:
-    """Give a database, or what is in its place, another name: NAME.damaged, with a number if taken.
+    """Rename a database to NAME.damaged, with a number if that is taken.
 
     Its companions go with it. Returns the new path.
 
@@ -195,7 +195,7 @@ def open_rebuildable(
     before_replacing: Callable[[], None] = lambda: None,
     autocommit: bool = False,
 ) -> sqlite3.Connection:
-    """Open a file of tables that can be made again from what they were made of.
+    """Open a database that can be rebuilt from its sources.
 
     The version of a file is less than 0 while its tables are filled: `-version` after it was made
     here, until the caller sets `version`. One of another version, one that is no database and one
@@ -227,7 +227,7 @@ def open_rebuildable(
 
 
 def remove_database(path: Path) -> None:
-    """Remove a database and its companions; what is no file is set aside instead.
+    """Remove a database and its companions; anything but a file is set aside instead.
 
     Raises:
         OSError: something cannot be removed.
@@ -274,7 +274,7 @@ def _closed_on_failure(database: sqlite3.Connection) -> Iterator[None]:
 
 @contextmanager
 def as_disk_failures(make: Callable[[int, str], OSError]) -> Iterator[None]:
-    """Raise failures of SQLite as those of a disk, made of an errno and a text."""
+    """Raise failures of SQLite as OSError, with an errno and a text."""
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as exc:
@@ -289,7 +289,7 @@ def errno_of(error: Failure) -> int:
 
 
 def _keep_private(path: Path) -> None:
-    """Make a file for SQLite, or take away what others may do with it and with its companions.
+    """Make a private file for SQLite, or restrict the modes of it and its companions.
 
     What cannot be changed stays as it is: opening it says why. A file that is there is not opened:
     closing it would take the locks of all connections that this process has to it (fcntl(2)), and

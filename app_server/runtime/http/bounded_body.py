@@ -24,7 +24,7 @@ async def read_bounded(
 
 
 async def read_beginning(pieces: AsyncIterable[bytes], limit_bytes: int) -> bytes:
-    """Return the first `limit_bytes` of a body; of the rest nothing is read."""
+    """Read the first `limit_bytes` of a body."""
     body = bytearray()
     async for piece in pieces:
         body += piece

@@ -81,7 +81,7 @@ class LoopbackListener:
         return cls(listener, listener.extra(anyio.abc.SocketAttribute.local_port))
 
     async def serve(self, host: Host) -> None:
-        """Show what `host` says to visitors of this user, and to others that it is not for them.
+        """Show the page of `host` to this user, and a refusal to others.
 
         Ends when it is cancelled.
         """
@@ -126,7 +126,7 @@ class LoopbackListener:
 
 
 async def _send(stream: anyio.abc.SocketStream, page: Page) -> None:
-    """Send a page to a visitor, who may have gone."""
+    """Send a page to a browser that may have disconnected."""
     with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
         with anyio.fail_after(HEAD_S):
             await stream.send(_render(page))

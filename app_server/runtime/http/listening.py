@@ -66,7 +66,7 @@ logger = logging.getLogger(__name__)
 
 
 class AcceptedSockets:
-    """Counts the sockets of one port: clients, and who may become one."""
+    """Count the accepted sockets of one port."""
 
     def __init__(self, most: int) -> None:
         self.most = most

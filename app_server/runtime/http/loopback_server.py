@@ -1,4 +1,4 @@
-"""An ASGI application on a free loopback port, for those who serve parts of this process.
+"""ASGI server on a free loopback port.
 
 Importing this module imports uvicorn and starlette, which takes a while: whoever needs it is
 imported late.
@@ -42,7 +42,7 @@ KEEP_ALIVE_S = 60
 
 
 class _State(ServerState):
-    """What the connections of a server have in common."""
+    """State that the connections of a server share."""
 
     is_over = False
     """Whether the server takes no more of them."""
@@ -73,7 +73,7 @@ class _Protocol(HttpToolsProtocol):
 
 
 class _Application:
-    """An application for clients of our own user, who may leave before they were answered.
+    """ASGI application for this user's clients, which may leave before the answer.
 
     uvicorn would log that as its failure.
     """
@@ -118,7 +118,7 @@ class _Server(uvicorn.Server):
         lengthen_backlogs(sockets or [])
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End; uvicorn would leave those connections open that are being accepted now."""
+        """Shut down; uvicorn would leave connections open that are being accepted."""
         self.server_state.is_over = True
         # asyncio loses a socket that it has accepted when the port is closed before it has made a
         # connection of it, which takes one pass of the loop.

@@ -162,7 +162,7 @@ async def refusal_of_stranger(
 
 
 def _has_hung_up(connection: TransportSocket | socket.socket) -> bool:
-    """Whether the other end of a TCP connection was closed: then nobody has it any more."""
+    """Whether the other end of a TCP connection is closed."""
     if connection.family == socket.AF_UNIX:
         return False
     try:
@@ -316,7 +316,7 @@ def _rows(there: SocketAddress, here: SocketAddress) -> Iterator[tuple[str, byte
 
 
 def plain_address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """Read an address; one of IPv4 that is mapped into IPv6 comes back as what it is."""
+    """Parse an address; IPv4 mapped into IPv6 becomes IPv4."""
     address = ipaddress.ip_address(host)
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address

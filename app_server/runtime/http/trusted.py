@@ -14,7 +14,7 @@ import httpx
 
 
 async def trusted_certificates() -> ssl.SSLContext:
-    """Return what verifies servers for every client of httpx: as httpx makes it by itself."""
+    """Return the TLS context for every client of httpx, equal to its default."""
     return await anyio.to_thread.run_sync(_read)
 
 

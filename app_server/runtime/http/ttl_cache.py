@@ -17,14 +17,14 @@ class TtlCache(Generic[K, V]):
         self._values: dict[K, tuple[float, V]] = {}
 
     def get(self, key: K | None) -> V | None:
-        """Return what is kept and still good; nothing is kept under None."""
+        """Return a value that has not expired; None has no value."""
         if key is None or (kept := self._values.get(key)) is None:
             return None
         until, value = kept
         return value if self._now() < until else None
 
     def last(self, key: K) -> V | None:
-        """Return what was kept last, good or not any more."""
+        """Return the last value, expired or not."""
         return self._values[key][1] if key in self._values else None
 
     def put(self, key: K | None, value: V, ttl_s: float) -> None:

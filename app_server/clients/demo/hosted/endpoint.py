@@ -1,4 +1,4 @@
-"""The hosted endpoint on a loopback port: who is let in, and what is served where.
+"""Hosted endpoint on a loopback port: authentication and routes.
 
 Everything below `/backend-api` wants the account's token.
 """
@@ -151,7 +151,7 @@ class Directory:
         """Of the account's workspace."""
 
     def routes(self, api: str) -> list[Route]:
-        """Return what is served below a path."""
+        """Return the routes below a path."""
         listing = f"{api}/connectors/directory"
         return [
             Route(f"{listing}/list", self._list, methods=["GET"]),
@@ -222,7 +222,7 @@ class HostedEndpoint:
     """One account with its apps, an ASGI application."""
 
     def __init__(self, connectors: Sequence[HostedConnector] | None = None) -> None:
-        """Take the apps of the account; those of the demo unless they are given."""
+        """Take the apps of the account; those of the demo by default."""
         self.origin = ""
         """Scheme, address and port, once it is served."""
         self.token = SecretStr(secrets.token_urlsafe(32))

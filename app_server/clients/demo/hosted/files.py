@@ -48,7 +48,7 @@ class FileStore:
         return self._files.get(id_) if isinstance(id_, str) else None
 
     def routes(self, api: str) -> list[Route]:
-        """Return what is served, the first two below a path; the bytes go to `/upload/ID`."""
+        """Return the routes; the first two are below a path, the bytes at `/upload/ID`."""
         return [
             Route(f"{api}/files", self._create, methods=["POST"]),
             Route(f"{api}/files/{{id}}/uploaded", self._finish, methods=["POST"]),

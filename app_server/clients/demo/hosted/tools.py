@@ -1,4 +1,4 @@
-"""A tool of the hosted endpoint: how it is listed, and what it does when it is called."""
+"""Tool of the hosted endpoint: its listing and its calls."""
 
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -92,7 +92,7 @@ class HostedTool:
 
 @dataclass(frozen=True, slots=True)
 class HostedConnector:
-    """An app: what the directory says of it, and its tools."""
+    """App: its entry in the directory, and its tools."""
 
     id: str
     name: str
@@ -244,7 +244,7 @@ class Mail:
         return replace(_MAIL, tools=(inbox,))
 
     def tools_were_listed(self) -> None:
-        """Note that somebody came back."""
+        """Sign in at the listing that follows a refused call."""
         self.is_signed_in |= self.was_refused
 
     async def _read(self, call: Call) -> JsonObject:

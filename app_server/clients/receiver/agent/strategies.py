@@ -62,7 +62,7 @@ class PiggybackStrategy:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A server, a thread in it, and what to do when the server does not answer."""
+    """Server, thread, and the strategy for a server that does not answer."""
 
     link: ThreadLink
     recipient: Recipient
@@ -149,7 +149,7 @@ async def settle(ledger: Ledger, entry: Entry) -> Presence:
 
 
 async def follow(ledger: Ledger, entry: Entry, link: ThreadLink) -> None:
-    """Ask a server what has become of a signal that it has, or may have, and write it down.
+    """Ask a server for the state of a signal that it has, or may have, and record it.
 
     Raises:
         ConnectionLost

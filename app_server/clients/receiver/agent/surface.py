@@ -202,7 +202,7 @@ class CodexSurface:
             await self.follow([entry])
 
     async def follow(self, entries: Sequence[Entry]) -> None:
-        """Ask the server what has become of signals that it has, or may have; for at most 2 s."""
+        """Ask the server for the state of open signals, for at most 2 s."""
         link = self._link
         if link is None:
             return

@@ -103,7 +103,7 @@ class ThreadLink:
         return None if newest is None else _recipient(newest)
 
     async def wait_for_earlier(self, thread_id: str) -> None:
-        """Wait until the server has done what it was asked before of a thread.
+        """Wait until the server has answered earlier requests about a thread.
 
         Raises:
             ConnectionLost

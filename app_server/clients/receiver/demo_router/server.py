@@ -95,7 +95,7 @@ class RouterStore:
             ).fetchall()
 
     def acknowledge(self, session: str, cursor: str) -> None:
-        """Delete everything up to a cursor; one of another store deletes nothing."""
+        """Delete everything up to a cursor; one of another store has no effect."""
         place = self._place(cursor)
         if place is None:
             return

@@ -41,7 +41,7 @@ _TELLING = ("summary", "message", "text", "question", "title")
 
 
 class BadEnvelope(Exception):
-    """Invalid envelope; the text names the member and quotes nothing."""
+    """Invalid envelope; the text names the member without its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Envelope:
 
     @property
     def summary(self) -> str:
-        """Say what it is about, at most 4 KiB of UTF-8."""
+        """Return a summary of at most 4 KiB of UTF-8."""
         return _cut(_summary_of(self.payload), MAX_SUMMARY_BYTES)
 
     def to_wire(self) -> JsonObject:

@@ -55,7 +55,7 @@ class Inbox(Protocol):
     """Destination of signals."""
 
     async def take(self, signal: Json, raw: bytes) -> None:
-        """Take what the router calls a signal; when this returns, it is on disk.
+        """Take a signal of the router; it is on disk when this returns.
 
         Waits for as long as there is no room for it.
         """
@@ -64,7 +64,7 @@ class Inbox(Protocol):
         """Return the last cursor that `move_cursor` was given."""
 
     async def move_cursor(self, cursor: str) -> None:
-        """Note that everything up to a cursor was acknowledged."""
+        """Record that everything up to a cursor was acknowledged."""
 
 
 class _Connect(connect):

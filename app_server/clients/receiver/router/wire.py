@@ -66,7 +66,7 @@ def check_router_url(url: str) -> str:
 
 
 def parse_frame(text: str | bytes) -> JsonObject | None:
-    """Read a frame; None for what is none."""
+    """Parse a frame; None for an invalid one."""
     try:
         frame = from_json(text)
     except ValueError:

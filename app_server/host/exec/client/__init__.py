@@ -1,1 +1,1 @@
-"""The side of the client: environments, connections to exec servers, and what runs behind them."""
+"""Client side of exec servers: environments, their connections, and remote processes."""

@@ -39,7 +39,7 @@ class ExecAddress:
 def parse_exec_address(
     url: str, token: str | None, request_id: str | None, connect_ms: int | None
 ) -> ExecAddress:
-    """Check an address and what is to be sent there.
+    """Check the address of an exec server and its headers.
 
     Raises:
         BadAddress: no `ws://` or `wss://` URL; credentials in it; headers for an address that is

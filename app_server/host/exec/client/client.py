@@ -195,7 +195,7 @@ class ExecConnection:
             self.close("the exec server does not read")
 
     def _next_frame(self) -> str | bytes | None:
-        """Return what to send next: control first, then a piece of each process in turn."""
+        """Return the next frame to send: control first, then a chunk of each process in turn."""
         if self._control:
             return self._control.popleft()
         while self._with_input:
@@ -340,7 +340,7 @@ async def _shake_hands(socket: ClientConnection) -> None:
 
 
 def _words(exc: Exception) -> str:
-    """Say what went wrong without the texts of libraries, which repeat URLs as a whole."""
+    """Describe a failure without texts of libraries, which repeat whole URLs."""
     match exc:
         case ConnectionRefusedError():
             return "connection refused"

@@ -29,7 +29,7 @@ QUEUED_BYTES = 64 * 1024
 
 
 class _Inlet(asyncio.ReadTransport):
-    """Fills a stream reader; credits what it got, unless the reader is full."""
+    """Fill a stream reader, and return credit unless the reader is full."""
 
     def __init__(self, limit: int, credit: Callable[[int], None]) -> None:
         super().__init__()
@@ -69,7 +69,7 @@ class RemoteProcess:
         credit: Callable[[int, Literal["stdout", "stderr"], int], None],
         has_input: Callable[["RemoteProcess"], None],
     ) -> None:
-        """`credit` and `has_input` tell the connection what there is to send."""
+        """`credit` and `has_input` notify the connection of frames to send."""
         self.id = process_id
         self.pid = None
         """It is none of this machine."""
@@ -92,7 +92,7 @@ class RemoteProcess:
         self._shrunk = anyio.Event()
 
     def write(self, data: bytes, /) -> None:
-        """Queue input; never waits. What comes after the end is dropped."""
+        """Queue input without waiting; input after the end is dropped."""
         if data and not self.ended.is_set():
             self._queue.append(memoryview(data))
             self.unsent_bytes += len(data)

@@ -60,7 +60,7 @@ class RemotePatch:
 async def planned_elsewhere(
     started: AbstractAsyncContextManager[RemoteProcess], text: str
 ) -> AsyncIterator[RemotePatch]:
-    """Plan a patch; leaving lets it go. `started` is what Environments.start_patch gives.
+    """Plan a patch on an exec server; `started` is from Environments.start_patch.
 
     Raises:
         PatchFailed: it cannot be applied, as `parse_patch` and `plan_patch` say.

@@ -29,7 +29,7 @@ UNNUMBERED = 1
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Something that runs on another machine for as long as somebody wants it."""
+    """Work on another machine that lives as long as its context."""
 
     method: str
     params: WireModel = field(repr=False)

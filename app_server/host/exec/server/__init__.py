@@ -1,1 +1,1 @@
-"""The exec server: what it starts for its clients, reads and writes for them, and within what."""
+"""Exec server: processes, files and connections for its clients, within their policies."""

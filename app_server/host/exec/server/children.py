@@ -136,7 +136,7 @@ class _Ending(asyncio.StreamReaderProtocol):
 
 
 class TunnelChild:
-    """A connection: what comes is its stdout, its stdin is what goes."""
+    """TCP connection in the shape of a process: received bytes are its stdout."""
 
     pid = 0
     returncode = 0
@@ -151,7 +151,7 @@ class TunnelChild:
         self.ended = ended
 
     def write(self, data: bytes) -> None:
-        """Queue what goes; never waits."""
+        """Queue bytes to send without waiting."""
         self.stdin.write(data)
 
     async def drain(self) -> None:

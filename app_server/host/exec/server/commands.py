@@ -61,7 +61,7 @@ def effective_policy_there(
 
 
 class CommandChild(asyncio.ReadTransport):
-    """A command in the shape of a child process: what it prints can be read from stream readers."""
+    """Command in the shape of a child process: its output is read from stream readers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class CommandChild(asyncio.ReadTransport):
         self.stdout.feed_data(data)
 
     async def follow(self, command: LocalCommand) -> None:
-        """Read what its process prints, which is held until now, and wait for the end."""
+        """Read the output, which was paused until now, and wait for the end."""
         self._command = command
         command.resume_reading()
         await command.finished.wait()
@@ -102,7 +102,7 @@ class CommandChild(asyncio.ReadTransport):
         self._queue += data
 
     async def drain(self) -> None:
-        """Write what is queued.
+        """Write the queued input.
 
         Raises:
             InputClosed: it takes none.

@@ -93,7 +93,7 @@ def _allows(params: FileOpenParams, machine_paths: MachinePaths) -> Allows:
 async def run_patch(
     params: PatchStartParams, machine_paths: MachinePaths
 ) -> AsyncIterator[ServedChild]:
-    """Serve one patch for as long as the context lasts; what is being written is written whole.
+    """Serve one patch while the context lasts; a write that has begun is finished.
 
     Raises:
         OSError: a root is not absolute.

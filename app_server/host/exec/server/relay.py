@@ -53,7 +53,7 @@ class _OutputStream:
         self.more.set()
 
     async def ended_or_silent(self) -> None:
-        """Wait for the end of the stream, or until nothing has come through the pipe for a while.
+        """Wait for the end of the stream, or until it has been silent for a while.
 
         Time in which the client was waited for does not count: nothing of the process is lost.
         """
@@ -94,7 +94,7 @@ class Relay:
         self._input.set()
 
     def close_stdin(self) -> None:
-        """End the input; what was queued still reaches the process."""
+        """End the input; queued input still reaches the process."""
         if self.child is not None:
             self.child.stdin.close()
 

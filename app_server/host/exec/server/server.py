@@ -97,7 +97,7 @@ STARTS: Mapping[str, type[StartParams]] = {
 
 
 def run_child(machine: Machine, params: StartParams) -> AbstractAsyncContextManager[Child]:
-    """Run what a client starts, for as long as the context lasts.
+    """Run the work that a client starts, while the context lasts.
 
     Raises:
         OSError, ValueError: on entering; it cannot be started.

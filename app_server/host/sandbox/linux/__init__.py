@@ -1,1 +1,1 @@
-"""The sandbox of Linux: bubblewrap, what is mounted in it, a filter of system calls."""
+"""Sandbox of Linux: bubblewrap, its mounts, and a filter of system calls."""

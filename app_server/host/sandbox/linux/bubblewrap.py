@@ -37,7 +37,7 @@ class Mount:
 
 
 def shown_everywhere(sandbox_policy: EffectivePolicy) -> Show:
-    """Say how the root is shown before anything is mounted in it."""
+    """Return the access of the root, before the mounts."""
     if sandbox_policy.writable is None or "/" in sandbox_policy.writable:
         return "write"
     if sandbox_policy.readable is None or "/" in sandbox_policy.readable:
@@ -75,7 +75,7 @@ def _differing(
     chosen: Mapping[str, Show],
     kind_of: Callable[[str], Kind],
 ) -> Iterator[Mount]:
-    """Give what differs from what is around it, outer places first."""
+    """Yield the mounts that differ from their parents, outer ones first."""
     shown: dict[str, Show] = {"/": shown_everywhere(sandbox_policy)}
     # Each is a mount also in another one, so that it cannot be moved and something put there.
     writable = sandbox_policy.writable or ()

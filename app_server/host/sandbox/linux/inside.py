@@ -1,4 +1,4 @@
-"""A program of its own: starts bubblewrap, and does in its sandbox what bubblewrap cannot do.
+"""Program that starts bubblewrap, and sets up its network and limits from inside.
 
 bubblewrap says which process is in the sandbox (`--info-fd`), and starts the command only after a
 word from here (`--block-fd`). Until then a child of this enters namespaces of the sandbox
@@ -88,7 +88,7 @@ def first_environment() -> dict[bytes, bytes]:
 
 
 def prepare(sandbox: int, info_fd: int, release: int, server: str, port: str, pids: str) -> None:
-    """Make what is wanted, and let the command start; otherwise the sandbox is ended."""
+    """Set up the sandbox and let the command start; on failure the sandbox is ended."""
     is_settled = False
     try:
         pid = pid_in(info_fd)

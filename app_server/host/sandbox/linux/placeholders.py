@@ -137,7 +137,7 @@ class PlaceholderRecords:
             os.close(fd)
 
     def remove_left(self) -> None:
-        """Remove what other servers of this home left behind, if it is as they left it."""
+        """Remove unchanged placeholders that other servers of this home have left."""
         with suppress(OSError), os.scandir(self._folder) as entries:
             for entry in itertools.islice(entries, MAX_RECORDS):
                 if not entry.name.startswith(self._token):
@@ -153,7 +153,7 @@ class PlaceholderRecord:
         self._fd = fd
 
     def add(self, values: Sequence[object]) -> None:
-        """Write a line: first the paths, then what was made at each."""
+        """Append a line: first the paths, then the folder made at each."""
         if self._fd is not None:
             with suppress(OSError):
                 os.write(self._fd, json.dumps(values).encode() + b"\n")

@@ -43,7 +43,7 @@ _numbers = itertools.count()
 
 
 def limiting_program() -> Sequence[str]:
-    """Return what comes before a command line to limit its processes; nothing where none can."""
+    """Return the argv prefix that limits processes; empty where no limit is possible."""
     program = shutil.which("prlimit")
     if program is None or os.getuid() == 0 or _kernel() < (5, 14):
         return ()
@@ -61,7 +61,7 @@ def limit_in_words() -> str | None:
 
 
 def bound_of_pids() -> int | None:
-    """Return the `pid_max` that a sandbox needs, where nothing else bounds its processes. Blocks.
+    """Return the `pid_max` of a sandbox without another bound of processes. Blocks.
 
     None where it is not needed, or where Linux has one for the whole machine alone.
     """
@@ -124,7 +124,7 @@ def _made_in(parent: Path) -> Path | None:
 
 
 def _remove_old(parent: Path) -> None:
-    """Remove what servers left behind that were killed."""
+    """Remove the cgroups of killed servers."""
     for group in parent.glob("app-server.*"):
         if not Path("/proc", group.name.split(".")[1]).exists():
             _is_removed(group)

@@ -52,7 +52,7 @@ MAX_ENTRIES = 256
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """A sandbox policy in which such folders are hidden, and what was in them is not."""
+    """Policy in which such folders are hidden, and their present content is not."""
 
     sandbox_policy: EffectivePolicy
     entries: frozenset[str]
@@ -126,7 +126,7 @@ class Bubblewrap:
     def wrap(
         self, command: Sequence[str], cwd: str, sandbox_policy: EffectivePolicy, *, tty: bool
     ) -> WrappedCommand:
-        """Say what to start; see MachineSandbox.wrap.
+        """Return the argv of the sandbox; see MachineSandbox.wrap.
 
         Raises:
             SandboxUnavailable: it cannot be confined here.
@@ -173,7 +173,7 @@ def _sockets(sandbox_policy: EffectivePolicy) -> Sockets:
 def _listening(
     sandbox_policy: EffectivePolicy, fds: ExitStack, held: ExitStack
 ) -> tuple[socket.socket | None, Sequence[int]]:
-    """Return where the listener of the proxy arrives, and what it is sent to, if there is one."""
+    """Return the socket pair for the listener of the proxy, if there is one."""
     if sandbox_policy.proxy is None:
         return None, ()
     ours, theirs = socket.socketpair()
@@ -184,7 +184,7 @@ def _listening(
 
 
 def _prepared(server: Sequence[int], pid_max: int | None) -> Sequence[str]:
-    """Return what comes before bubblewrap to make a listener, or to bound processes."""
+    """Return the argv before bubblewrap that makes a listener, or bounds processes."""
     if not server and pid_max is None:
         return ()
     bound = NOT_WANTED if pid_max is None else str(pid_max)
@@ -193,7 +193,7 @@ def _prepared(server: Sequence[int], pid_max: int | None) -> Sequence[str]:
 
 
 def _with_matches(sandbox_policy: EffectivePolicy) -> EffectivePolicy:
-    """Deny what patterns match now; what is made later is not known to a mount."""
+    """Deny the present matches of patterns; a mount does not cover later ones."""
     found = [path for pattern in sandbox_policy.denied_patterns for path in matches(pattern)]
     return replace(sandbox_policy, denied=(*sandbox_policy.denied, *found))
 
@@ -204,7 +204,7 @@ def _links() -> Sequence[tuple[str, str]]:
 
 
 class _Places:
-    """The mounts of one sandbox, opened as descriptors: nothing can replace them meanwhile."""
+    """Mounts of one sandbox, opened as descriptors, so that they cannot be replaced."""
 
     def __init__(self, seal: Sealed, fds: ExitStack, held: ExitStack) -> None:
         self.fds: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The filter of system calls that every confined process has, besides what it does not see.
+"""Seccomp filter of every process in a sandbox.
 
 Refused calls fail with EPERM. Calls of another architecture end the process: the filter knows the
 numbers of one. `clone3` and what is newer than this page fail with ENOSYS, so that libraries fall
@@ -42,7 +42,7 @@ Line: TypeAlias = Instruction | str
 
 
 def load(offset: int) -> Instruction:
-    """Put 32 bits of what is filtered into the accumulator, from so many bytes on."""
+    """Load 32 bits of the seccomp data into the accumulator, from a byte offset."""
     return Instruction(0x20, offset)
 
 
