@@ -1,11 +1,10 @@
 """The best files and folders for a query: candidates by rapidfuzz, their scores and order by ours.
 
 From top to bottom: scores of letters in a path, higher for letters together and at the beginnings
-of words; the words of a query, each of which a path must match; a few letters compared with many
-texts by rapidfuzz, and without it while it is imported; the order. `word` fits scattered letters,
-`'word` and `!word` letters together (`!` means: not), `^word` at the beginning, `word$` at the end.
-A backslash before a space or a sign takes its meaning away. Letters in the name of a file are worth
-more than any in its path.
+of words; the words of a query, each of which a path must match; the order of the candidates. `word`
+fits scattered letters, `'word` and `!word` letters together (`!` means: not), `^word` at the
+beginning, `word$` at the end. A backslash before a space or a sign takes its meaning away. Letters
+in the name of a file are worth more than any in its path.
 
 The figures are those of the fuzzy finders that editors have: 16 a letter; for the first letter of a
 word 8, of a name 9, of a part in camel case or of a number 5, double for the first letter of the
@@ -13,21 +12,21 @@ query; letters behind each other keep the bonus of the first of them, at least 4
 1 for each further letter in it.
 
 `rank` runs in a worker thread, in steps that leave the interpreter to others in between.
-Source: docs/tools.md, "Host methods"; docs/architecture.md, "What is loaded late";
-https://github.com/junegunn/fzf, "Search syntax"; https://rapidfuzz.github.io/RapidFuzz/.
+Source: docs/tools.md, "Host methods"; https://github.com/junegunn/fzf, "Search syntax"; https://rapidfuzz.github.io/RapidFuzz/.
 """
 
-import contextlib
 import heapq
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+from rapidfuzz import fuzz, process
+from rapidfuzz.distance import LCSseq
+
 from app_server.host.files.work import Stop
 from app_server.host.search.listing import Listing, fold
-from app_server.runtime.loader import IMPORTER, LoadFailed, load_from_worker
 
 LETTER = 16
 GAP = 3
@@ -253,81 +252,6 @@ def _parse_word(text: str) -> Word:
     return Word(fold(re.sub(r"\\([\s!'^$])", r"\1", text)), mode, is_negative)
 
 
-@dataclass(frozen=True, slots=True)
-class TextMatcher:
-    """Functions that match texts with a few letters."""
-
-    having: Callable[[str, Sequence[str]], Iterable[int]]
-    """Which of the texts have all letters in order."""
-    nearest: Callable[[str, Sequence[str], int], Iterable[tuple[float, int]]]
-    """So many of the texts that fit best, with how well."""
-
-
-def with_rapidfuzz() -> TextMatcher:
-    """Import rapidfuzz."""
-    from rapidfuzz import fuzz, process
-    from rapidfuzz.distance import LCSseq
-
-    def having(letters: str, texts: Sequence[str]) -> Iterable[int]:
-        found = process.extract(
-            letters, texts, scorer=LCSseq.similarity, score_cutoff=len(letters), limit=None
-        )
-        return sorted(index for _, _, index in found)
-
-    def nearest(letters: str, texts: Sequence[str], count: int) -> Iterable[tuple[float, int]]:
-        found = process.extract(letters, texts, scorer=fuzz.partial_ratio, limit=count)
-        return ((score, index) for _, score, index in found)
-
-    return TextMatcher(having, nearest)
-
-
-def _having(letters: str, texts: Sequence[str]) -> Iterable[int]:
-    in_order = re.compile("".join(f"[^{re.escape(it)}]*+{re.escape(it)}" for it in letters))
-    return [index for index, text in enumerate(texts) if in_order.match(text)]
-
-
-def _first(letters: str, texts: Sequence[str], count: int) -> Iterable[tuple[float, int]]:
-    return ((0.0, index) for index in range(min(count, len(texts))))
-
-
-WITHOUT_RAPIDFUZZ = TextMatcher(_having, _first)
-"""For what is shown while rapidfuzz is imported."""
-
-
-class LazyRapidfuzz:
-    """Compares by rapidfuzz once that is imported, and without it before."""
-
-    def __init__(self, make: Callable[[], TextMatcher] = with_rapidfuzz) -> None:
-        """`make` imports it."""
-        self._make = make
-        self._made: TextMatcher | None = None
-
-    def begin(self) -> None:
-        """Start its import, without waiting; the next use retries a failure."""
-        if self._made is None:
-            with contextlib.suppress(LoadFailed):
-                IMPORTER.request(self._once)
-
-    def at_once(self) -> TextMatcher:
-        """Return the matcher that never waits."""
-        return self._made or WITHOUT_RAPIDFUZZ
-
-    def matcher(self) -> TextMatcher:
-        """Return the matcher that waits for the import in a worker thread."""
-        return self._made or TextMatcher(_having, self._nearest)
-
-    def _nearest(
-        self, letters: str, texts: Sequence[str], count: int
-    ) -> Iterable[tuple[float, int]]:
-        return load_from_worker(self._once).nearest(letters, texts, count)
-
-    def _once(self) -> TextMatcher:
-        # The importer has one thread: nobody else is here.
-        if self._made is None:
-            self._made = self._make()
-        return self._made
-
-
 MAX_MATCHES = 50
 """Of one query."""
 
@@ -359,9 +283,7 @@ class Match:
     """Places of the letters in the path, ascending."""
 
 
-def rank(
-    query: str, listings: Sequence[Listing], matcher: TextMatcher, stop: Stop
-) -> Sequence[Match]:
+def rank(query: str, listings: Sequence[Listing], stop: Stop) -> Sequence[Match]:
     """Return the best matches of all listings, best first and then by path.
 
     Raises:
@@ -373,7 +295,7 @@ def rank(
     in_name = len(words) == 1 and words[0].mode is MatchMode.SCATTERED
     found: list[Match] = []
     for listing in listings:
-        ranking = _Ranking(listing, matcher, stop)
+        ranking = _Ranking(listing, stop)
         if in_name:
             found += ranking.by_name(words[0].letters)
         if not in_name or len(found) < MAX_MATCHES:
@@ -396,9 +318,8 @@ def _is_of_another_root(match: Match, roots: Sequence[str]) -> bool:
 
 
 class _Ranking:
-    def __init__(self, listing: Listing, matcher: TextMatcher, stop: Stop) -> None:
+    def __init__(self, listing: Listing, stop: Stop) -> None:
         self._listing = listing
-        self._matcher = matcher
         self._stop = stop
         self._named: set[int] = set()
         """Files that fit by their names."""
@@ -511,8 +432,14 @@ class _Ranking:
             if len(letters) == 1:
                 found += [place for place in part if letters in texts[place]]
                 continue
-            having = self._matcher.having(letters, [texts[place] for place in part])
-            found += [part[index] for index in having]
+            having = process.extract(
+                letters,
+                [texts[place] for place in part],
+                scorer=LCSseq.similarity,
+                score_cutoff=len(letters),
+                limit=None,
+            )
+            found += [part[index] for index in sorted(index for _, _, index in having)]
         return found
 
     def _nearest(self, letters: str, texts: Sequence[str], places: Sequence[int]) -> Sequence[int]:
@@ -539,8 +466,10 @@ class _Ranking:
         for step in range(0, len(places), STEP):
             self._stop.check()
             part = places[step : step + STEP]
-            nearest = self._matcher.nearest(letters, [texts[place] for place in part], count)
-            found += [(-near, texts[part[index]], part[index]) for near, index in nearest]
+            nearest = process.extract(
+                letters, [texts[place] for place in part], scorer=fuzz.partial_ratio, limit=count
+            )
+            found += [(-score, text, part[index]) for text, score, index in nearest]
         return [place for _, _, place in heapq.nsmallest(count, found)]
 
 

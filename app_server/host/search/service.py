@@ -14,7 +14,7 @@ import anyio.abc
 
 from app_server.host.files.work import FileWork, PathRefused, Stop, Stopped
 from app_server.host.search.listing import Listing, Listings, RootListing
-from app_server.host.search.ranking import LazyRapidfuzz, Match, rank
+from app_server.host.search.ranking import Match, rank
 from app_server.observability.log_context import start_apart
 
 logger = logging.getLogger(__name__)
@@ -37,12 +37,11 @@ class SearchSession:
     def __init__(
         self,
         roots: Sequence[RootListing],
-        rapidfuzz: LazyRapidfuzz,
         on_matches: OnMatches,
         on_complete: Callable[[], None],
     ) -> None:
         """Search `roots`; `run` does the work."""
-        self._roots, self._rapidfuzz = roots, rapidfuzz
+        self._roots = roots
         self._on_matches, self._on_complete = on_matches, on_complete
         self._loop = asyncio.get_running_loop()
         self._query = ""
@@ -80,8 +79,6 @@ class SearchSession:
             logger.exception("a search failed")
         if query == self._query:
             self._on_complete()
-        if query:
-            self._rapidfuzz.begin()
 
     def _work(self, query: str, superseded: Stop, ended: Stop) -> None:
         stop = _Either(superseded, ended)
@@ -103,13 +100,13 @@ class SearchSession:
                 self._notify(query, found)
 
     def _show(self, stop: Stop, listing: Listing) -> None:
-        query, matcher = self._query, self._rapidfuzz.at_once()
-        if query and (found := rank(query, [listing], matcher, stop)):
+        query = self._query
+        if query and (found := rank(query, [listing], stop)):
             self._notify(query, found)
 
     def _rank(self, query: str, listings: Sequence[Listing | None], stop: Stop) -> Matches:
         present = [listing for listing in listings if listing is not None]
-        return rank(query, present, self._rapidfuzz.matcher(), stop) if query else ()
+        return rank(query, present, stop) if query else ()
 
     def _notify(self, query: str, matches: Matches) -> None:
         self._loop.call_soon_threadsafe(self._on_loop, query, matches)
@@ -139,8 +136,6 @@ class FileSearch:
         """`tasks` owns the sessions."""
         self._tasks = tasks
         self._work = FileWork()
-        # Its import takes more than it saves the first search; so that one begins it at its end.
-        self._rapidfuzz = LazyRapidfuzz()
         self._listings = Listings()
         self._sessions: dict[Owner, dict[str, SearchSession]] = {}
         self._singles: dict[tuple[Owner, str], Stop] = {}
@@ -165,13 +160,12 @@ class FileSearch:
             def work(ended: Stop) -> Matches:
                 stop = _Either(superseded, ended)
                 fresh = [root.refresh(stop) for root in found]
-                return rank(query, fresh, self._rapidfuzz.matcher(), stop)
+                return rank(query, fresh, stop)
 
             return await self._work.run(work) if query else ()
         except Stopped:
             return ()
         finally:
-            self._rapidfuzz.begin()
             if token is not None and self._singles.get((owner, token)) is superseded:
                 del self._singles[owner, token]
 
@@ -194,7 +188,7 @@ class FileSearch:
         if len(of_owner) >= MAX_SESSIONS:
             raise PathRefused(f"a connection has at most {MAX_SESSIONS} search sessions")
         found = self._listings.of(roots)
-        session = SearchSession(found, self._rapidfuzz, on_matches, on_complete)
+        session = SearchSession(found, on_matches, on_complete)
         of_owner[session_id] = session
         start_apart(self._tasks, session.run, self._work)
 

@@ -113,12 +113,12 @@ async def test_a_later_search_of_a_token_ends_the_earlier_one(
 ) -> None:
     begun = anyio.Event()
 
-    def wait_for_ever(query: str, listings: Any, comparing: Any, stop: Stop) -> Any:
+    def wait_for_ever(query: str, listings: Any, stop: Stop) -> Any:
         if query == "first":
             anyio.from_thread.run_sync(begun.set)
             while True:
                 stop.check()
-        return rank(query, listings, comparing, stop)
+        return rank(query, listings, stop)
 
     monkeypatch.setattr(service, "rank", wait_for_ever)
     first: list[Any] = []

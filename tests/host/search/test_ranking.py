@@ -16,19 +16,13 @@ from app_server.host.search.listing import Listing, fold
 from app_server.host.search.ranking import (
     MAX_MATCHES,
     MAX_SCORED,
-    WITHOUT_RAPIDFUZZ,
-    LazyRapidfuzz,
     MatchMode,
-    TextMatcher,
     Word,
     best_scattered,
     parse,
     rank,
-    with_rapidfuzz,
 )
 from tests.support.harness import claim
-
-COMPARING = with_rapidfuzz()
 
 FILES = [
     ".hid/main.rs",
@@ -58,7 +52,7 @@ def listing(root: str, files: Sequence[str], folders: Sequence[str]) -> Listing:
 
 
 def found(query: str, files: Sequence[str] = FILES, folders: Sequence[str] = FOLDERS) -> Found:
-    matches = rank(query, [listing("/r", files, folders)], COMPARING, Stop())
+    matches = rank(query, [listing("/r", files, folders)], Stop())
     return [(match.score, match.path, list(match.indices)) for match in matches]
 
 
@@ -141,7 +135,7 @@ def test_scores_places_and_order(query: str, expected: Found) -> None:
 
 @claim("search-files:scores")
 def test_a_folder_is_found_by_its_path() -> None:
-    matches = rank("inner", [listing("/r", FILES, FOLDERS)], COMPARING, Stop())
+    matches = rank("inner", [listing("/r", FILES, FOLDERS)], Stop())
     assert [(m.path, m.is_file) for m in matches] == [("inner", False), ("inner/r.txt", True)]
 
 
@@ -169,42 +163,21 @@ def test_many_candidates_give_what_all_of_them_would() -> None:
         assert all(0 <= most - score <= 2 for most, score in zip(best, scores, strict=True))
 
 
-def test_matches_are_shown_without_rapidfuzz_too() -> None:
-    listings = [listing("/r", FILES, FOLDERS)]
-    for query in ("main", "fb", "sp main", "o"):
-        assert rank(query, listings, WITHOUT_RAPIDFUZZ, Stop()) == rank(
-            query, listings, COMPARING, Stop()
-        )
-
-
-def test_rapidfuzz_is_imported_where_the_nearest_are_chosen() -> None:
-    def refuse() -> TextMatcher:
-        raise AssertionError("rapidfuzz is imported")
-
-    listings = [listing("/r", FILES, FOLDERS)]
-    matcher = LazyRapidfuzz(refuse).matcher()
-    assert rank("fb", listings, matcher, Stop()) == rank("fb", listings, COMPARING, Stop())
-    late = LazyRapidfuzz()
-    assert late.at_once() is WITHOUT_RAPIDFUZZ
-    chosen = late.matcher().nearest("main", ["m_a", "main"], 1)
-    assert [index for _, index in chosen] == [1]
-    assert late.matcher() is late.at_once() is not WITHOUT_RAPIDFUZZ
-
-
 @given(
-    letters=st.text("ab^]-\\[&|", min_size=1, max_size=4),
-    texts=st.lists(st.text("ab^]-\\[&|", max_size=9)),
+    letters=st.text("ab]-[&|", min_size=2, max_size=4),
+    texts=st.lists(st.text("abc]-[&|", min_size=1, max_size=9), max_size=40, unique=True),
 )
-def test_the_same_texts_have_the_letters_without_rapidfuzz(
+def test_candidates_are_the_texts_that_have_the_letters_in_order(
     letters: str, texts: Sequence[str]
 ) -> None:
-    assert WITHOUT_RAPIDFUZZ.having(letters, texts) == COMPARING.having(letters, texts)
+    in_order = [text for text in texts if best_scattered(letters, text, text) is not None]
+    assert sorted(path for _, path, _ in found(letters, texts, [])) == sorted(in_order)
 
 
 def test_roots_inside_of_each_other_give_each_file_once() -> None:
     outer = listing("/r", ["src/main.py", "main.c"], ["src"])
     inner = listing("/r/src", ["main.py"], [])
-    matches = rank("main", [outer, inner], COMPARING, Stop())
+    matches = rank("main", [outer, inner], Stop())
     assert [(match.root, match.path) for match in matches] == [
         ("/r", "main.c"),
         ("/r/src", "main.py"),
@@ -216,7 +189,7 @@ def test_a_search_stops_when_nobody_waits() -> None:
     stop = Stop()
     stop.set()
     with pytest.raises(Stopped):
-        rank("ab", [listing("/r", ["ab"] * 10, [])], COMPARING, stop)
+        rank("ab", [listing("/r", ["ab"] * 10, [])], stop)
 
 
 def test_queries_have_words_with_signs() -> None:
