@@ -8,14 +8,15 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING
 
+from app_server import VERSION
 from app_server.clients.command_line import add_home, command_parser
+from app_server.config.config_toml import parse_override
 from app_server.config.home import resolve_home
+from app_server.config.values import ConfigError
+from app_server.observability.log_lines import Redactor
 from app_server.runtime.standard_streams import one_line
-
-if TYPE_CHECKING:
-    from app_server.threads.checks import Check
+from app_server.threads.checks import Check
 
 NAMES = (
     "threads", "filing", "signals", "disk", "modes", "config", "keyring", "model", "mcp", "sandbox",
@@ -70,13 +71,9 @@ def main(arguments: Sequence[str]) -> int:
     parser = make_parser()
     options = parser.parse_args(arguments)
     chosen = _chosen(parser, options)
-    # The help does without all that is checked.
-    from app_server import VERSION
+    # Half a second of imports, which the help does without.
     from app_server.cli.checks.catalogue import CHECKS, run_checks
     from app_server.cli.checks.machine import Machine
-    from app_server.config.config_toml import parse_override
-    from app_server.config.values import ConfigError
-    from app_server.threads.checks import Check
     from app_server.threads.opening.checks import store_checks
 
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr, format="%(message)s")
@@ -174,7 +171,7 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def render(checks: Sequence["Check"]) -> list[str]:
+def render(checks: Sequence[Check]) -> list[str]:
     """Write a report for people, a line each."""
     lines = []
     for check in checks:
@@ -187,10 +184,8 @@ def render(checks: Sequence["Check"]) -> list[str]:
     return [one_line(line) for line in lines]
 
 
-def _redact(checks: Sequence["Check"]) -> None:
+def _redact(checks: Sequence[Check]) -> None:
     """Mask secrets that providers, servers and the system may have repeated."""
-    from app_server.observability.log_lines import Redactor
-
     redactor = Redactor(os.environ)
     for check in checks:
         check.message = redactor.redact(check.message)

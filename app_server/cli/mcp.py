@@ -6,16 +6,17 @@ import json
 import re
 import sys
 import webbrowser
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
 
+from app_server.cli.chosen_server import NoOneServer, server_address
 from app_server.clients.command_line import command_parser
 from app_server.config.config_toml import parse_override, profile_file
 from app_server.config.editing.file import ConfigFile
@@ -38,9 +39,13 @@ from app_server.mcp.catalog.config import (
 from app_server.mcp.catalog.tables import broken_servers, read_mcp_settings, without_servers
 from app_server.mcp.errors import OAuthFailed
 from app_server.mcp.oauth.credentials import CredentialStore
+from app_server.mcp.oauth.target import SignInTarget
+from app_server.peer.connection import Client, open_client
 from app_server.runtime.http.peer_user import others_are_let_in
-from app_server.runtime.loader import LoadFailed, load
+from app_server.runtime.loader import LoadFailed
 from app_server.runtime.standard_streams import one_line
+from app_server.threads.opening.servers import running_servers
+from protocol.jsonrpc.errors import RpcError
 
 EPILOG = """\
 examples:
@@ -191,13 +196,6 @@ def make_parser() -> argparse.ArgumentParser:
     )
     return parser
 
-
-if TYPE_CHECKING:
-    from app_server.mcp.oauth.login import Login, LoginWishes
-    from app_server.mcp.oauth.target import SignInTarget
-    from app_server.peer.address import ServerAddress
-    from app_server.peer.connection import Client
-    from app_server.threads.servers import RunningServers
 
 TABLE = "mcp_servers"
 SWITCHES = "mcp_switches"
@@ -421,23 +419,21 @@ def _check_name(name: str) -> None:
 
 async def _can_be_asked(options: argparse.Namespace) -> bool:
     """Whether there is an app-server to ask: one that was named, or one of the home."""
-    clients = await load(_clients)
     if options.server is not None:
         return True
-    found = await anyio.to_thread.run_sync(clients.running_servers(options.home_folder).all)
+    found = await anyio.to_thread.run_sync(running_servers(options.home_folder).all)
     return any(server.is_running and server.entry.for_clients is not None for server in found)
 
 
 async def _tell_running(home: Path) -> None:
     """Make the running servers of a home read its files; unreachable ones do so later."""
-    clients = await load(_clients)
-    running = [server.entry for server in clients.running_servers(home).all() if server.is_running]
+    running = [server.entry for server in running_servers(home).all() if server.is_running]
     for entry in running:
         address = entry.for_clients
         with suppress(Exception):
             if address is not None:
                 token_file = None if address[1] is None else Path(address[1])
-                async with clients.open(address[0], token_file) as client:
+                async with _opened(address[0], token_file) as client:
                     await client.call("config/read", {})
     if running:
         shown = ", ".join(str(entry.pid) for entry in running)
@@ -446,18 +442,17 @@ async def _tell_running(home: Path) -> None:
 
 async def _ask(options: argparse.Namespace, home: Path, method: str, params: dict[str, Any]) -> Any:
     """Call a method about a server in the app-server that runs."""
-    clients = await load(_clients)
     command = f"app-server mcp {options.command} {options.name}"
     choose = partial(
-        clients.choose, options.server, str(home), options.token_file, command, "--server"
+        server_address, options.server, str(home), options.token_file, command, "--server"
     )
     try:
         address = await anyio.to_thread.run_sync(choose)
-        async with clients.open(address.url, address.token_file) as client:
+        async with _opened(address.url, address.token_file) as client:
             return await client.call(method, params)
-    except (clients.nobody, ValueError) as exc:
+    except (NoOneServer, ValueError) as exc:
         raise Failed(str(exc)) from exc
-    except clients.refused as exc:
+    except RpcError as exc:
         hint = "`app-server mcp list` shows the servers of this home"
         if options.command == "restart":
             hint += f", `app-server mcp enable {options.name}` switches it on"
@@ -466,6 +461,10 @@ async def _ask(options: argparse.Namespace, home: Path, method: str, params: dic
         raise Failed(f"{str(exc).rstrip('.')}; {hint}") from exc
     except (OSError, anyio.EndOfStream, TimeoutError) as exc:
         raise Failed(f"the app-server does not answer: {exc}") from exc
+
+
+def _opened(url: str, token_file: Path | None) -> AbstractAsyncContextManager[Client]:
+    return open_client(url, "app-server-mcp", token_file=token_file, experimentalApi=True)
 
 
 async def _restart(options: argparse.Namespace, home: Path) -> None:
@@ -517,28 +516,6 @@ def _why_nothing(name: str, output: Mapping[str, Any]) -> str:
     return f"{server} has written nothing to stderr, and logged nothing."
 
 
-class _Clients(NamedTuple):
-    """Client of running servers, loaded by the commands that need one."""
-
-    running_servers: "Callable[[Path], RunningServers]"
-    choose: "Callable[[str | None, str | None, Path | None, str, str], ServerAddress]"
-    open: "Callable[[str, Path | None], AbstractAsyncContextManager[Client]]"
-    nobody: type[Exception]
-    refused: type[Exception]
-
-
-def _clients() -> _Clients:
-    from app_server.cli.chosen_server import NoOneServer, server_address
-    from app_server.peer.connection import open_client
-    from app_server.threads.opening.servers import running_servers
-    from protocol.jsonrpc.errors import RpcError
-
-    def opened(url: str, token_file: Path | None) -> "AbstractAsyncContextManager[Client]":
-        return open_client(url, "app-server-mcp", token_file=token_file, experimentalApi=True)
-
-    return _Clients(running_servers, server_address, opened, NoOneServer, RpcError)
-
-
 async def _login(options: argparse.Namespace, server: ServerConfig) -> None:
     transport, store = _signs_in(server)
     if server.environment_id != LOCAL:
@@ -553,18 +530,12 @@ async def _login(options: argparse.Namespace, server: ServerConfig) -> None:
         if not options.no_browser:
             webbrowser.open(url)
 
-    login, wishes, target = await load(_login_parts)
-    signs_in = login(target(server.name, transport), store, wishes(scopes=scopes))
-    await signs_in.run(show)
-    print(f"Signed in to MCP server `{server.name}`.")
-
-
-def _login_parts() -> "tuple[type[Login], type[LoginWishes], type[SignInTarget]]":
-    # They bring an HTTP client, which a command that only reads settings does not need.
+    # It brings an HTTP client, which no other command needs.
     from app_server.mcp.oauth.login import Login, LoginWishes
-    from app_server.mcp.oauth.target import SignInTarget
 
-    return Login, LoginWishes, SignInTarget
+    login = Login(SignInTarget(server.name, transport), store, LoginWishes(scopes=scopes))
+    await login.run(show)
+    print(f"Signed in to MCP server `{server.name}`.")
 
 
 async def _logout(server: ServerConfig) -> None:

@@ -3,9 +3,9 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 
 import anyio
 
@@ -79,50 +79,39 @@ async def _run(command: str, home: Path, option: str | None) -> int:
     store = (await read_start_settings(ConfigSources(home=home, cwd=Path.cwd()), chosen)).store
     if store is None:
         raise ConfigError(f"no database is named: {TODO}")
-    work = await load({"check": _check, "migrate": _migrate}.get(command, partial(_copy, command)))
-    return await anyio.to_thread.run_sync(work, store, home)
+    database = await load(_database)
+    return await anyio.to_thread.run_sync(_work, database, command, store, home)
 
 
-Work = Callable[[StoreUrl, Path], int]
+def _database() -> ModuleType:
+    from app_server.threads.opening import database
+
+    return database
 
 
-def _check() -> Work:
-    from app_server.threads.opening.database import check
+def _work(database: ModuleType, command: str, store: StoreUrl, home: Path) -> int:
+    match command:
+        case "check":
+            version = database.check(store.url)
+            print(f"{store} can be used: its tables have version {version}.")
+            return 0
+        case "migrate":
+            version = database.migrate_database(store.url, _say_step)
+            print(f"{store} is ready: its tables have version {version}.")
+            return 0
+    copy = database.import_database if command == "import" else database.export_database
+    done = copy(store.url, home, _say)
+    for text in done.left:
+        print(f"app-server store: {one_line(text)}", file=sys.stderr)
+    print(
+        f"{done.threads} threads copied, {done.there} there already, {len(done.left)} left "
+        f"out; {done.signals} signals."
+    )
+    return 1 if done.left else 0
 
-    def work(store: StoreUrl, home: Path) -> int:
-        version = check(store.url)
-        print(f"{store} can be used: its tables have version {version}.")
-        return 0
 
-    return work
-
-
-def _migrate() -> Work:
-    from app_server.threads.opening.database import migrate_database
-
-    def work(store: StoreUrl, home: Path) -> int:
-        version = migrate_database(store.url, lambda step: print(f"step {step} …", flush=True))
-        print(f"{store} is ready: its tables have version {version}.")
-        return 0
-
-    return work
-
-
-def _copy(command: str) -> Work:
-    from app_server.threads.opening.database import export_database, import_database
-
-    def work(store: StoreUrl, home: Path) -> int:
-        copy = import_database if command == "import" else export_database
-        done = copy(store.url, home, _say)
-        for text in done.left:
-            print(f"app-server store: {one_line(text)}", file=sys.stderr)
-        print(
-            f"{done.threads} threads copied, {done.there} there already, {len(done.left)} left "
-            f"out; {done.signals} signals."
-        )
-        return 1 if done.left else 0
-
-    return work
+def _say_step(step: object) -> None:
+    print(f"step {step} …", flush=True)
 
 
 def _say(text: str) -> None:
