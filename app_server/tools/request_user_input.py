@@ -88,7 +88,7 @@ class RequestUserInput(TurnTool):
             questions=[_shown(question) for question in questions],
             is_blocking=True,
         )
-        with self.context.status.waiting_on_user_input():
+        with self.context.status.waiting_on("waitingOnUserInput"):
             answer, _ = await self.context.clients.ask(METHOD, params)
         if not isinstance(answer, ToolRequestUserInputResponse):
             answer = ToolRequestUserInputResponse(answers={})

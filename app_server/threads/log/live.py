@@ -164,6 +164,8 @@ class LiveThread:
         `warnings` say what could not be read when it was loaded.
         """
         self.id = state.id
+        self.ephemeral = state.created.ephemeral
+        """Whether the thread is in memory alone."""
         self.state = state
         self.open_items = OpenItems()
         """Items that the running turn has begun and the log does not have yet."""
@@ -175,11 +177,6 @@ class LiveThread:
         self._deferred: list[Record] = []
         self._closed = False
         self._write_lock = anyio.Lock()
-
-    @property
-    def ephemeral(self) -> bool:
-        """Whether the thread is in memory alone."""
-        return self.state.created.ephemeral
 
     def take_warnings(self) -> list[str]:
         """Return and clear the warnings from loading the thread."""

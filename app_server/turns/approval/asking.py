@@ -186,7 +186,7 @@ class OpenQuestion:
 
     def __enter__(self) -> "OpenQuestion":
         if not (self._asks_hooks or self._is_reviewed):
-            self._status.enter_context(self._questions.status.waiting_on_approval())
+            self._status.enter_context(self._questions.status.waiting_on("waitingOnApproval"))
         return self
 
     def __exit__(
@@ -246,7 +246,7 @@ class OpenQuestion:
     async def _ask_user(self) -> Decision:
         questions, question = self._questions, self._question
         if self._asks_hooks:
-            self._status.enter_context(questions.status.waiting_on_approval())
+            self._status.enter_context(questions.status.waiting_on("waitingOnApproval"))
         timeout_s = questions.timeout_s if question.is_timed else None
         try:
             with anyio.fail_after(timeout_s):

@@ -51,7 +51,7 @@ class Place:
             clients=cast(Any, SimpleNamespace(ask=self.ask)),
             reviewer=cast(Any, None),
             clock=SystemClock(),
-            status=cast(Any, SimpleNamespace(waiting_on_approval=self.waiting)),
+            status=cast(Any, SimpleNamespace(waiting_on=self.waiting)),
             timeout_s=None,
             hooks=cast(Any, hooks),
         )
@@ -69,7 +69,8 @@ class Place:
         )
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
+    def waiting(self, flag: str) -> Iterator[None]:
+        assert flag == "waitingOnApproval"
         self.seen.append("waiting")
         try:
             yield
