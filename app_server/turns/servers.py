@@ -263,26 +263,22 @@ class ThreadServers:
         self.take_over()
         ends_at = grace_ends_at(self.live())
         if not (self._has_asked and self._catalog.is_current):
-            await self._wait_for_extensions()
+            deadline = _look_ends_at(self._catalog, self.config, self.live().settings)
+            with anyio.CancelScope(deadline=deadline):
+                if not self._has_asked:
+                    await self._discovered.wait()
+                if not self._catalog.is_current:
+                    await _discover_extensions(self._catalog, self.config)
+            self._has_asked = True
+            if not self._catalog.is_current:
+                await self._catalog.prepare(self.config)
+                self.live().update(self._resolved())
         self.live().revive()
         await wait_for_grace(self.live(), ends_at)
         await wait_for_wanted(self.live(), is_wanted)
         await refresh_lists(self.live())
         await _declare(self.live())
         self._warn_of_left_out()
-
-    async def _wait_for_extensions(self) -> None:
-        """Wait for the look of extensions, within its bound, and take over what they found."""
-        deadline = _look_ends_at(self._catalog, self.config, self.live().settings)
-        with anyio.CancelScope(deadline=deadline):
-            if not self._has_asked:
-                await self._discovered.wait()
-            if not self._catalog.is_current:
-                await _discover_extensions(self._catalog, self.config)
-        self._has_asked = True
-        if not self._catalog.is_current:
-            await self._catalog.prepare(self.config)
-            self.live().update(self._resolved())
 
     async def elicit(self, question: ServerQuestion) -> JsonObject:
         """Answer a question of a server; see ElicitationPort."""
