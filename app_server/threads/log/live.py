@@ -205,8 +205,9 @@ class LiveThread:
         async with self._write_lock:
             if self._closed:
                 raise LogClosed(self.id)
-            # What was deferred comes first, and `decide` sees it.
-            await self._write_deferred()
+            if self._deferred:
+                # It comes first, and `decide` sees it.
+                await self._write_deferred()
             records = decide(self.state)
             if not records:
                 return records
@@ -218,9 +219,8 @@ class LiveThread:
         self._deferred.extend(records)
 
     async def _write_deferred(self) -> None:
-        if self._deferred:
-            await self._write(tuple(self._deferred), sync=True)
-            self._deferred.clear()
+        await self._write(tuple(self._deferred), sync=True)
+        self._deferred.clear()
 
     async def _write(self, records: Sequence[Record], *, sync: bool) -> None:
         with anyio.CancelScope(shield=True):
@@ -251,7 +251,8 @@ class LiveThread:
                 raise LogClosed(self.id)
             writer = self._writer
             assert writer is not None, "only stored threads have a log to read again"
-            await self._write_deferred()
+            if self._deferred:
+                await self._write_deferred()
             with anyio.CancelScope(shield=True):
                 # Read before it is written: a log that cannot be read is not changed.
                 left = await writer.read_before(record.before_turn_id)
@@ -275,7 +276,8 @@ class LiveThread:
             if self._closed:
                 return
             try:
-                await self._write_deferred()
+                if self._deferred:
+                    await self._write_deferred()
             except OSError as exc:
                 logger.warning("the end of thread %s cannot be written: %s", self.id, exc)
             self._closed = True
