@@ -5,7 +5,6 @@ Source: docs/architecture.md, "Life of a process".
 
 import gc
 import logging
-import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -125,8 +124,7 @@ class AppServer:
             stack.enter_context(accept_failures_logged_once())
             # Before anything begins that listens: all of it inherits this.
             first = await read_start_settings(settings.sources, settings.store)
-            store = first.store and first.store.taking_password(os.environ)
-            settings = replace(settings, store=store)
+            settings = replace(settings, store=first.store)
             stack.callback(others_are_let_in.reset, others_are_let_in.set(first.lets_others_in))
             listeners = Listeners(
                 conversation=self.serve_client,

@@ -131,8 +131,7 @@ class Compactor:
                     await attempts.wait(failure)
             else:
                 break
-        if summary.usage is not None:
-            await requests.account(summary.usage)
+        await requests.account(summary.usage)
         requests.emit_limits(summary.limits)
         return summary.text
 

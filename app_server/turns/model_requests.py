@@ -40,8 +40,10 @@ class ModelRequests:
             raise self.announced(ModelFailure(f"Model provider `{provider_id}` not found"))
         return Attempts(self, provider)
 
-    async def account(self, usage: TokenUsageBreakdown) -> None:
+    async def account(self, usage: TokenUsageBreakdown | None) -> None:
         """Add what a request used to the thread's account, and notify."""
+        if usage is None:
+            return
         before = self.recorder.log.state.usage
         account = ThreadTokenUsage(
             total=usage if before is None else _sum(before.total, usage),

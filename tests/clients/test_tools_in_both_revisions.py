@@ -14,8 +14,8 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.support.apps.hosted import serve_hosted
+from tests.support.forked_commands.listener import forked_command
 from tests.support.harness import WAIT_S, claim
-from tests.support.processes import EXECUTABLE
 
 pytestmark = pytest.mark.process
 
@@ -38,9 +38,10 @@ def started(home: Path, command: str, *words: str) -> Any:
 async def test_the_tools_of_the_receiver_are_the_same_in_both_revisions(
     tmp_path: Path, mode: Any, spoken: str
 ) -> None:
-    command = ("receiver", "--home", str(tmp_path), "--session", "Texi")
+    words = ("receiver", "--home", str(tmp_path), "--session", "Texi")
+    receiver = started(tmp_path, *await forked_command("app_server.cli.entry", *words))
     with anyio.fail_after(2 * WAIT_S):
-        async with Client(started(tmp_path, str(EXECUTABLE), *command), mode=mode) as client:
+        async with Client(receiver, mode=mode) as client:
             assert client.protocol_version == spoken
             tools = (await client.list_tools()).tools
             waiting = await client.call_tool("prism_signals_pending", {})

@@ -1,7 +1,6 @@
 """A server of the SDK with the revision and transport that a test wants, and its threads."""
 
 import json
-import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -10,13 +9,12 @@ from typing import Any
 
 import anyio
 
+from tests.support.forked_commands.listener import forked_command
 from tests.support.harness import WAIT_S, WireClient, serve
+from tests.support.mcp_peers import sdk_peer
 from tests.support.mcp_peers.calls import call_items, steps_until_settled
 from tests.support.mcp_peers.sdk_peer import SdkPeer, sdk_app
 from tests.support.mcp_peers.web_servers import listening
-from tests.support.paths import MCP_PEER
-
-SCRIPT = MCP_PEER.with_name("sdk_peer.py")
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,8 @@ async def running(
             port = await stack.enter_async_context(listening(app))
             table = f'url = "http://127.0.0.1:{port}/mcp"\n'
         else:
-            table = f"command = {json.dumps(sys.executable)}\nargs = [{json.dumps(str(SCRIPT))}]\n"
+            program, *arguments = await forked_command(sdk_peer.__name__)
+            table = f"command = {json.dumps(program)}\nargs = {json.dumps(arguments)}\n"
         table += "".join(f"{key} = {value}\n" for key, value in keys.items())
         config = f'{more}[mcp_servers.raw]\nprotocol = "{setting.protocol}"\n{table}'
         served = await stack.enter_async_context(serve(home, config=config))

@@ -106,7 +106,7 @@ async def fork_program(
     (in_read, in_write), (out_read, out_write), (err_read, err_write) = pipes
     streams = [_Descriptor(number) for number in (in_read, out_write, err_write)]
     arguments = (module, words, dict(environment), str(folder), streams)
-    process = CONTEXT.Process(target=_run, args=arguments, daemon=True)
+    process = CONTEXT.Process(target=run_program, args=arguments, daemon=True)
     try:
         # The first one waits for all imports.
         await anyio.to_thread.run_sync(process.start)
@@ -149,9 +149,10 @@ def _received(sent: Any) -> int:
     return number
 
 
-def _run(
+def run_program(
     module: str, words: Sequence[str], environment: dict[str, str], folder: str, streams: list[int]
 ) -> None:
+    """Be this program until it ends, in a process that was forked for it."""
     be_patient()
     for number, stream in enumerate(streams):
         os.dup2(stream, number)

@@ -17,6 +17,7 @@ for package in (app_server, protocol):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         importlib.import_module(module.name)
 
+importlib.import_module("tests.support.mcp_peers.sdk_peer")
 build_first_types()
 # What is never collected stays shared with the forks.
 gc.collect()

@@ -12,8 +12,9 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 
 from app_server.mcp_wire import held_calls
-from tests.support.clients.mcp_front import EXECUTABLE, INFO, Front, front, pipe
+from tests.support.clients.mcp_front import INFO, Front, front, pipe
 from tests.support.clients.scripted_front import WIPE, result_of, scripted
+from tests.support.forked_commands.listener import forked_command
 from tests.support.harness import WAIT_S, claim, serve, stdio_server
 from tests.support.mcp_peers.calls import answer_question, start_asking, steps_until_settled
 from tests.support.model import calls, says
@@ -206,9 +207,10 @@ async def test_an_app_server_uses_another_one_and_asks_its_own_client(
     inner, outer = tmp_path / "inner", tmp_path / "outer"
     inner.mkdir()
     outer.mkdir()
-    arguments = json.dumps(["mcp-server", "--home", str(inner)])
+    words = ("mcp-server", "--home", str(inner))
+    program, *arguments = await forked_command("app_server.cli.entry", *words)
     config = (
-        f"[mcp_servers.inner]\ncommand = {json.dumps(str(EXECUTABLE))}\nargs = {arguments}\n"
+        f"[mcp_servers.inner]\ncommand = {json.dumps(program)}\nargs = {json.dumps(arguments)}\n"
         f'protocol = "{protocol}"\ndefault_tools_approval_mode = "approve"\n'
         "startup_timeout_sec = 120\n"
     )

@@ -1,7 +1,7 @@
 """An MCP server of the official SDK for tests, which has both revisions of MCP, on both transports.
 
 Each tool does the same in both: in a session it sends the client a request, without one it answers
-with a question and is called again. `python sdk_peer.py` serves on stdio; see `sdk_peer` for HTTP.
+with a question and is called again. `main` serves on stdio, and `sdk_app` is for HTTP.
 """
 
 import json
@@ -246,12 +246,16 @@ async def sdk_app(
         yield peer, StreamableHTTPASGIApp(manager)
 
 
-async def main() -> None:
-    """Serve until stdin ends."""
+def main() -> None:
+    """Serve on stdio until it ends."""
+    anyio.run(_serve)
+
+
+async def _serve() -> None:
     peer = SdkPeer()
     async with stdio_server() as (read, write):
         await peer.server.run(read, write, peer.server.create_initialization_options())
 
 
 if __name__ == "__main__":
-    anyio.run(main)
+    main()

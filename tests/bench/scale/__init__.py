@@ -1,1 +1,0 @@
-"""Figures of threads in PostgreSQL, beside those of files in the same run."""
