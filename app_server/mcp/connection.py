@@ -83,9 +83,11 @@ class ConnectionOwner(Asker, Protocol):
 
 
 async def list_all(
-    connection: McpConnection, method: str, member: str
+    connection: McpConnection, method: str, member: str, caller: Caller | None = None
 ) -> tuple[list[JsonObject], JsonObject | None]:
     """Follow a list's cursors to its end; gives the elements and the first page's `_meta`.
+
+    Questions that a page leads to are those of `caller`; see McpConnection.
 
     Raises:
         PeerError, TransportClosed, RequestTimedOut: the server does not give the list.
@@ -97,7 +99,7 @@ async def list_all(
     cursor: str | None = None
     for page in range(MAX_PAGES):
         params = {} if cursor is None else {"cursor": cursor}
-        result = await connection.request(method, params, timeout_s=PAGE_S)
+        result = await connection.request(method, params, timeout_s=PAGE_S, caller=caller)
         if page == 0:
             meta = result.get("_meta")
         found = result.get(member)

@@ -3,7 +3,7 @@
 Source: MCP 2025-06-18, "Elicitation"; docs/mcp.md, "Questions of servers".
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,6 +12,7 @@ import anyio
 from pydantic_core import to_json
 
 from app_server.mcp_wire.errors import BadQuestion
+from app_server.runtime.pausable_timeouts import PausableTimeouts
 from protocol.model import JsonObject
 
 MAX_OPEN_QUESTIONS = 16
@@ -58,50 +59,32 @@ class ElicitationPort(Protocol):
         """
 
 
-class RunningCall:
-    """One call that runs: its deadline counts only the time in which no question is open."""
-
-    def __init__(self, turn_id: str | None, timeout_s: float, now: Callable[[], float]) -> None:
-        self.turn_id = turn_id
-        self.scope = anyio.CancelScope(deadline=now() + timeout_s)
-        self._now = now
-        self._left_s = timeout_s
-
-    def pause(self) -> None:
-        """Stop the clock."""
-        self._left_s = self.scope.deadline - self._now()
-        self.scope.deadline = float("inf")
-
-    def resume(self) -> None:
-        """Resume the timeout."""
-        self.scope.deadline = self._now() + self._left_s
-
-
 class RunningCalls:
-    """The calls of one server, and how many questions of it are open."""
+    """The calls of one server, their timeouts, and how many questions of it are open."""
 
-    def __init__(self, now: Callable[[], float] = anyio.current_time) -> None:
-        self._now = now
-        self._calls: list[RunningCall] = []
+    def __init__(self) -> None:
+        self.timeouts = PausableTimeouts()
+        self._turn_ids: dict[anyio.CancelScope, str | None] = {}
+        """Turns of the calls that run, in the order in which they began."""
         self._open_questions = 0
-        self._pauses = 0
 
     @contextmanager
-    def run(self, turn_id: str | None, timeout_s: float) -> Iterator[RunningCall]:
-        """Count a call as running for as long as the context lasts."""
-        call = RunningCall(turn_id, timeout_s, self._now)
-        self._calls.append(call)
-        if self._pauses:
-            call.pause()
-        try:
-            yield call
-        finally:
-            self._calls.remove(call)
+    def run(self, turn_id: str | None, timeout_s: float) -> Iterator[anyio.CancelScope]:
+        """Count a call as running, until the context ends or its time is over.
+
+        Only the time counts in which no question is open.
+        """
+        with self.timeouts.move_on_after(timeout_s) as scope:
+            self._turn_ids[scope] = turn_id
+            try:
+                yield scope
+            finally:
+                del self._turn_ids[scope]
 
     @property
     def newest_turn_id(self) -> str | None:
         """Turn of the newest running call; None without a turn or a call."""
-        return self._calls[-1].turn_id if self._calls else None
+        return next(reversed(self._turn_ids.values()), None)
 
     @property
     def may_ask(self) -> bool:
@@ -112,23 +95,9 @@ class RunningCalls:
     def question(self) -> Iterator[None]:
         """Pause the timeouts of all running calls for as long as the context lasts."""
         self._open_questions += 1
-        self.pause()
+        self.timeouts.pause()
         try:
             yield
         finally:
             self._open_questions -= 1
-            self.resume()
-
-    def pause(self) -> None:
-        """Pause the timeouts; as many `resume` let them go on."""
-        self._pauses += 1
-        if self._pauses == 1:
-            for call in self._calls:
-                call.pause()
-
-    def resume(self) -> None:
-        """Take one `pause` back."""
-        self._pauses -= 1
-        if not self._pauses:
-            for call in self._calls:
-                call.resume()
+            self.timeouts.resume()

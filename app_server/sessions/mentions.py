@@ -112,7 +112,7 @@ class InputMentions:
         shown = ", ".join(f"`{name}`" for name in (*names.plain, *names.paths)[:MAX_NAMED])
         try:
             with anyio.fail_after(server_skills.ANSWER_S):
-                listed, _ = await server_skills.list_skills(servers, server)
+                listed, _ = await server_skills.list_skills(servers, server, turn_id)
                 for skill in _chosen(listed, names):
                     shown = f"`{skill.name}`"
                     try:

@@ -202,6 +202,22 @@ async def test_a_read_resource_may_ask_in_its_turn(tmp_path: Path, setting: Sett
         assert json.loads(json.loads(output)["contents"][0]["text"]) == {"action": "decline"}
 
 
+@claim("mcp:question-call")
+@pytest.mark.parametrize("setting", [one for one in ASKING if not one.is_stateless], ids=str)
+@pytest.mark.parametrize("arguments", [{"server": "raw"}, {}], ids=["one", "all"])
+async def test_a_list_may_ask_in_its_turn(
+    tmp_path: Path, setting: Setting, arguments: dict[str, str]
+) -> None:
+    async with running(tmp_path, setting) as run:
+        listing = {"name": "list_mcp_resource_templates", "arguments": arguments}
+        turn_id = await start_asking(run.served, run.client, run.thread_id, listing)
+        asked = await answer_question(run.client, {"result": {"action": "decline"}})
+        await run.client.wait_for("turn/completed")
+        assert (asked["threadId"], asked["turnId"]) == (run.thread_id, turn_id)
+        [output] = outputs_of(run.served)
+        assert json.loads(output)["resourceTemplates"][0]["name"] == "decline"
+
+
 @claim("mcp:revisions")
 @WHERE_IT_MAY_ASK
 async def test_an_interrupt_withdraws_a_question(tmp_path: Path, setting: Setting) -> None:

@@ -85,8 +85,8 @@ async def test_the_clocks_of_mcp_servers_stop_too(tmp_path: Path) -> None:
         (server,) = session.servers.live().servers.values()
         with server.running_calls.run(None, 60.0) as call:
             await client.call("thread/increment_elicitation", thread)
-            assert call.scope.deadline == float("inf")
+            assert call.deadline == float("inf")
             with server.running_calls.run(None, 60.0) as later:
-                assert later.scope.deadline == float("inf")
+                assert later.deadline == float("inf")
             await client.call("thread/decrement_elicitation", thread)
-            assert call.scope.deadline < float("inf")
+            assert call.deadline < float("inf")

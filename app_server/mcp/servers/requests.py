@@ -1,7 +1,9 @@
-"""Requests to the servers of a thread: calls of tools, and reads of resources.
+"""Requests to the servers of a thread: calls of tools, reads and lists of resources.
 
 Source: docs/mcp.md, "Calls".
 """
+
+import math
 
 from app_server.mcp.connection import list_all
 from app_server.mcp.errors import BadArguments, ToolDisabled
@@ -53,7 +55,7 @@ async def call_tool(
             measured_call(config, raw.tool),
         ):
             timeout_s, caller = server.config.tool_timeout_s, Caller(server, turn_id)
-            with server.running_calls.run(turn_id, timeout_s) as call, call.scope:
+            with server.running_calls.run(turn_id, timeout_s):
                 result = await connection.request(
                     "tools/call", params, on_progress=on_progress, caller=caller
                 )
@@ -64,14 +66,28 @@ async def call_tool(
             raise RequestTimedOut("tools/call", timeout_s)
 
 
-async def list_or_nothing(server: McpServer, method: str, member: str) -> list[JsonObject]:
-    """Return a whole list of a server; nothing if it does not give it."""
+async def list_of(
+    server: McpServer, method: str, member: str, turn_id: str | None = None
+) -> list[JsonObject]:
+    """Return a whole list of a server whose start is decided; questions name the turn.
+
+    Raises:
+        McpError: the server does not give it.
+    """
+    # Each page has a timeout of its own.
+    with server.lease() as connection, server.running_calls.run(turn_id, math.inf):
+        found, _ = await list_all(connection, method, member, Caller(server, turn_id))
+        return found
+
+
+async def list_or_nothing(
+    server: McpServer, method: str, member: str, turn_id: str | None = None
+) -> list[JsonObject]:
+    """Return what `list_of` does; nothing if the server does not give it."""
     try:
-        with server.lease() as connection:
-            found, _ = await list_all(connection, method, member)
+        return await list_of(server, method, member, turn_id)
     except McpError:
         return []
-    return found
 
 
 async def read_resource(
@@ -86,6 +102,6 @@ async def read_resource(
     server = await servers.decided(name)
     with server.lease() as connection:
         timeout_s, caller = server.config.tool_timeout_s, Caller(server, turn_id)
-        with server.running_calls.run(turn_id, timeout_s) as call, call.scope:
+        with server.running_calls.run(turn_id, timeout_s):
             return await connection.request("resources/read", params, caller=caller)
         raise RequestTimedOut("resources/read", timeout_s)

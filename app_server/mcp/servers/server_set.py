@@ -4,8 +4,7 @@ Servers start side by side and fail on their own: none holds up another, or the 
 Source: docs/mcp.md, "Connections", "Reload".
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import anyio
@@ -13,7 +12,6 @@ import anyio.abc
 import anyio.lowlevel
 
 from app_server.mcp.catalog.config import McpSettings, ServerConfig, StdioTransport
-from app_server.mcp.connection import McpConnection
 from app_server.mcp.elicitation import ElicitationPort
 from app_server.mcp.errors import UnknownServer
 from app_server.mcp.record import Learned
@@ -153,20 +151,20 @@ class ServerSet:
         if replaced is not None and replaced.wanted.is_set() and not replaced.settled.is_set():
             server.wanted.set()
         if self._is_paused:
-            server.running_calls.pause()
+            server.running_calls.timeouts.pause()
         return server
 
     def pause_timeouts(self) -> None:
         """Pause the timeouts of all calls, until `resume_timeouts`."""
         self._is_paused = True
         for server in (*self.servers.values(), *self._launcher.retired):
-            server.running_calls.pause()
+            server.running_calls.timeouts.pause()
 
     def resume_timeouts(self) -> None:
         """Resume the timeouts of all calls."""
         self._is_paused = False
         for server in (*self.servers.values(), *self._launcher.retired):
-            server.running_calls.resume()
+            server.running_calls.timeouts.resume()
 
     async def run(self) -> None:
         """Start every server and hold the connections until `stop`."""
@@ -351,17 +349,6 @@ class ServerSet:
             server.wanted.set()
             await server.settled.wait()
         return server
-
-    @asynccontextmanager
-    async def lease(self, name: str) -> AsyncIterator[McpConnection]:
-        """Hold a server's connection; a server that is replaced keeps it until the end.
-
-        Raises:
-            McpError: nobody of this name, disabled, not started, ended.
-        """
-        server = await self.decided(name)
-        with server.lease() as connection:
-            yield connection
 
 
 def _without_start(notify: StatusCallback, name: str, step: ServerNews, error: str | None) -> None:

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from app_server.mcp.connection import list_all
-from app_server.mcp.servers.requests import read_resource
+from app_server.mcp.servers.requests import list_of, read_resource
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp_wire.errors import McpError
 from protocol.model import Json, JsonObject
@@ -108,15 +107,16 @@ def skill_server(servers: ServerSet) -> str | None:
     return next((name for name, one in found if one.config.metadata.serves_skills), None)
 
 
-async def list_skills(servers: ServerSet, name: str) -> tuple[list[ServerSkill], int]:
+async def list_skills(servers: ServerSet, name: str, turn_id: str) -> tuple[list[ServerSkill], int]:
     """Return the skills of a server, and how many others make no sense.
+
+    Questions that the list leads to name the turn.
 
     Raises:
         McpError: the server has not started, or does not answer as it should.
     """
-    async with servers.lease(name) as connection:
-        resources, _ = await list_all(connection, "resources/list", "resources")
-    return read_skills(resources)
+    server = await servers.decided(name)
+    return read_skills(await list_of(server, "resources/list", "resources", turn_id))
 
 
 async def read_skill_file(servers: ServerSet, name: str, uri: str, turn_id: str) -> str:

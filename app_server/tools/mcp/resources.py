@@ -7,9 +7,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from app_server.mcp.connection import list_all
 from app_server.mcp.errors import BadArguments
-from app_server.mcp.servers.requests import list_or_nothing, read_resource
+from app_server.mcp.servers.requests import list_of, list_or_nothing, read_resource
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.call_contents import bounded_result, compact
 from app_server.mcp_wire.errors import McpError
@@ -54,15 +53,14 @@ async def call_resource_function(
         return compact({"server": server, "uri": uri, "contents": result.get("contents", [])})
     method, member = _LISTS[name]
     if server is not None:
-        async with servers.lease(server) as connection:
-            found, _ = await list_all(connection, method, member)
+        found = await list_of(await servers.decided(server), method, member, turn_id)
         return compact({"server": server, member: [{"server": server, **one} for one in found]})
     everything: list[JsonObject] = []
     for other in list(servers.servers):
         # A reload may have taken it away, or replaced it, while those before it were asked.
         current = servers.servers.get(other)
         if current is not None and current.status == "connected":
-            found = await list_or_nothing(current, method, member)
+            found = await list_or_nothing(current, method, member, turn_id)
             everything += [{"server": other, **one} for one in found]
     return compact({member: everything})
 

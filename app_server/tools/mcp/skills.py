@@ -138,7 +138,7 @@ class ServerSkills(TurnTool):
         )
 
     async def _ask(self, server: str) -> tuple[list[ServerSkill], int]:
-        found, left_out = await skills.list_skills(self._servers, server)
+        found, left_out = await skills.list_skills(self._servers, server, self._turn_id)
         self._listed = server, found
         return found, left_out
 

@@ -550,7 +550,7 @@ async def test_a_server_that_started_at_its_second_try_keeps_its_owner_while_it_
         await anyio.wait_all_tasks_blocked()
         tasks.start_soon(servers.run)
         with anyio.fail_after(WAIT_S):
-            async with servers.lease("s") as connection:
+            with (await servers.decided("s")).lease() as connection:
                 assert (await connection.request("ping", {}), tries) == ({"method": "ping"}, 2)
                 servers.update(settings)
                 assert owner.leases == 1

@@ -112,6 +112,7 @@ class SdkPeer:
             on_list_tools=self._list,
             on_call_tool=self._call,
             on_read_resource=self._read,
+            on_list_resource_templates=self._list_templates,
             on_subscriptions_listen=ListenHandler(self.bus),
         )
 
@@ -174,6 +175,16 @@ class SdkPeer:
         assert isinstance(block, types.TextContent)
         contents = types.TextResourceContents(uri=params.uri, text=block.text)
         return types.ReadResourceResult(contents=[contents])
+
+    async def _list_templates(
+        self, context: ServerRequestContext[Any], params: Any
+    ) -> types.ListResourceTemplatesResult:
+        """Ask for the form where a list may, and name a template by what is said."""
+        if context.protocol_version == STATELESS:
+            return types.ListResourceTemplatesResult(resource_templates=[])
+        said = await self._ask(context, ASKED["form"], types.ElicitResult)
+        template = types.ResourceTemplate(name=said.action, uri_template="mem://{x}")
+        return types.ListResourceTemplatesResult(resource_templates=[template])
 
     async def _rounds(
         self,

@@ -240,34 +240,41 @@ async def test_without_the_setting_no_server_is_asked_for_skills(tmp_path: Path)
 
 
 @asynccontextmanager
-async def asking_server() -> AsyncIterator[Registration]:
-    """Serve a skill whose file is read once the user has answered a form."""
+async def asking_server(way: str) -> AsyncIterator[Registration]:
+    """Serve a skill whose file is read once the user has answered a form.
+
+    With `list` the list is given only then, which needs a session.
+    """
 
     async def listed(context: Any, params: Any) -> types.ListResourcesResult:
-        return types.ListResourcesResult(
-            resources=[types.Resource.model_validate(skill(TWO, source="user", skill_name="two"))]
-        )
+        described = skill(TWO, source="user", skill_name="two")
+        if way == "list":
+            schema = {"type": "object", "properties": {"which": {"type": "string"}}}
+            said = await context.session.elicit_form("Which?", schema, context.request_id)
+            described["description"] = said.action
+        return types.ListResourcesResult(resources=[types.Resource.model_validate(described)])
 
     async with sdk_app() as (peer, app), listening(app) as port:
         peer.server.add_request_handler("resources/list", types.PaginatedRequestParams, listed)
-        table = {"url": f"http://127.0.0.1:{port}/mcp"}
+        protocol = "2025" if way == "list" else "auto"
+        table = {"url": f"http://127.0.0.1:{port}/mcp", "protocol": protocol}
         metadata = RuntimeMetadata(serves_skills=True)
         yield Registration("shelved", table, SecretStr("bearer"), Generation("one"), metadata)
 
 
 @claim("skills:of-servers", "mcp:question-call")
-@pytest.mark.parametrize("way", ["named", "read"])
-async def test_a_question_while_a_file_is_read_has_the_turn(
+@pytest.mark.parametrize("way", ["named", "read", "list"])
+async def test_a_question_about_skills_has_the_turn(
     tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(skills, "ANSWER_S", WAIT_S)
     text, scripts = "$two", [says("done")]
-    if way == "read":
-        wanted = {**KIND, "package": TWO, "resource": f"{TWO}/SKILL.md"}
-        made = {"namespace": "skills", "name": "read", "arguments": wanted}
+    if way != "named":
+        file = {"package": TWO, "resource": f"{TWO}/SKILL.md"} if way == "read" else {}
+        made = {"namespace": "skills", "name": way, "arguments": {**KIND, **file}}
         text, scripts = "go", [calls(made), says("done")]
     async with AsyncExitStack() as stack:
-        shelf = Shelf("shelf", await stack.enter_async_context(asking_server()))
+        shelf = Shelf("shelf", await stack.enter_async_context(asking_server(way)))
         serving = serve(tmp_path, config=ON, extensions=ExtensionRegistry([shelf]))
         served = await stack.enter_async_context(serving)
         client = await stack.enter_async_context(served.client())
