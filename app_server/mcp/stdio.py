@@ -92,8 +92,10 @@ class ServerProcess:
         They end with the server, or with a line above the bound.
         """
         while True:
-            # There may be millions of lines that have come already.
-            await self._share.wait()
+            if self._lines:
+                # There may be millions that have come already. A line that had to be waited for
+                # is no more work than its piece was.
+                await self._share.wait()
             line = await self._line()
             if not line.strip():
                 continue
