@@ -44,6 +44,7 @@ from app_server.peer.connection import Client, open_client
 from app_server.runtime.http.peer_user import others_are_let_in
 from app_server.runtime.loader import LoadFailed
 from app_server.runtime.standard_streams import one_line
+from app_server.server.home import HomeUnusable, prepare_home
 from app_server.threads.opening.servers import running_servers
 from protocol.jsonrpc.errors import RpcError
 
@@ -213,7 +214,15 @@ class WrongCall(Exception):
     """The command line makes no sense; the text is for the user."""
 
 
-FAILURES = (Failed, ConfigError, LoadFailed, NotRecorded, OAuthFailed, ServerUnavailable)
+FAILURES = (
+    Failed,
+    ConfigError,
+    HomeUnusable,
+    LoadFailed,
+    NotRecorded,
+    OAuthFailed,
+    ServerUnavailable,
+)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -262,6 +271,8 @@ async def _run(options: argparse.Namespace, sources: ConfigSources) -> int:
             shown = _shown(await _server(config, home, options.name))
             print(json.dumps(shown, indent=2) if options.json else _details(shown))
         case "add":
+            # It may be the first that is done with a home.
+            await anyio.to_thread.run_sync(prepare_home, home)
             await _add(options, config, ConfigFile(home))
             await _tell_running(home)
         case "remove":

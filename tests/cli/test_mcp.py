@@ -129,6 +129,19 @@ def test_a_table_that_cannot_be_used_is_named_and_hides_no_other(
 
 
 @claim("cli:mcp-add")
+def test_the_first_server_is_added_before_there_is_a_home(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "state" / "app-server"
+    assert run(home, "add", "new", "--", "npx") == 0
+    servers = tomllib.loads((home / "config.toml").read_text())["mcp_servers"]
+    assert servers == {"new": {"command": "npx", "args": []}}
+    capsys.readouterr()
+    assert run(Path("/proc/none"), "add", "new", "--", "npx") == 1
+    begin = "app-server mcp: the home folder cannot be used: "
+    assert capsys.readouterr().err.startswith(begin)
+
+
 def test_servers_are_added_and_removed_and_the_rest_stays(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
