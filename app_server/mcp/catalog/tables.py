@@ -197,17 +197,20 @@ def _read_anew(
     tools = dict(view.at("tools").tables())
     budgets = {tool: _read_budget(table) for tool, table in tools.items()}
     modes = {tool: table.choice("approval_mode", APPROVAL_MODES) for tool, table in tools.items()}
+    required = view.boolean("required", default=False)
     life, problem = _LifeSettings(), None
     try:
         life = _read_life(view)
     except ConfigError as exc:
         problem = _with_key(exc)
+        # Of two settings that contradict each other neither holds, so that other servers go on.
+        required = required and exc.path[-1] != "lazy"
     return ServerConfig(
         name=name,
         transport=transport,
         enabled=view.boolean("enabled", default=True) and allowed,
         allowed=allowed,
-        required=view.boolean("required", default=False),
+        required=required,
         protocol=life.protocol,
         share=life.share,
         lazy=life.lazy,
