@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 
@@ -29,8 +29,11 @@ from app_server.config.requirements import (
 )
 from app_server.config.store_url import StoreUrl, may_name_a_store, read_store
 from app_server.config.unchanged import QUIET_S, Stamp, is_settled, stamp_of
-from app_server.config.values import ChosenProfile, Config, ConfigError
+from app_server.config.values import ChosenProfile, Config, ConfigError, ConfigView
 from app_server.runtime.loader import load, load_from_worker
+
+if TYPE_CHECKING:
+    from app_server.config.node import GroupSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +318,8 @@ class StartSettings:
     """Whether other users of this machine may connect: not unless the settings say so."""
     store: StoreUrl | None
     """The database that threads are kept in; None: files."""
+    node: "GroupSettings | None" = None
+    """How other servers of the database reach this one; None: they do not, or there is none."""
 
 
 async def read_start_settings(
@@ -324,7 +329,7 @@ async def read_start_settings(
 
     Raises:
         ConfigError: where threads are kept makes no sense, or cannot be known as a file that may
-            say it cannot be read.
+            say it cannot be read; with a database, also what is said of this node.
     """
     try:
         view = (await Configuration(sources).read()).view()
@@ -337,7 +342,16 @@ async def read_start_settings(
         others = not view.boolean("refuse_other_users", default=True)
     except ConfigError:
         others = False
-    return StartSettings(others, read_store(view) if store is None else store)
+    chosen = read_store(view) if store is None else store
+    node = None if chosen is None else (await load(_read_node))(view, sources.home)
+    return StartSettings(others, chosen, node)
+
+
+def _read_node() -> "Callable[[ConfigView, Path], GroupSettings | None]":
+    # With files nothing reads these settings.
+    from app_server.config.node import read_node
+
+    return read_node
 
 
 def _may_name_a_store(sources: ConfigSources) -> bool:

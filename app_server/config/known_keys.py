@@ -193,6 +193,8 @@ KNOWN: Sequence[str] = (
     "model_reasoning_summary",
     "model_supports_search_tool",
     "model_verbosity",
+    "node_address",
+    "node_secret_file",
     "orchestrator.mcp.enabled",
     "orchestrator.skills.enabled",
     "otel.environment",

@@ -182,13 +182,24 @@ async def open_client(
         RpcError: the server refuses the handshake.
     """
     async with ServerAddress(url, token_file).opened(max_size=MAX_MESSAGE_BYTES) as socket:
-        client = Client(socket, wait_s)
-        client.server = await client.call(
-            "initialize",
-            {"clientInfo": {"name": name, "version": "1"}, "capabilities": capabilities},
-        )
-        await client.notify("initialized")
-        yield client
+        yield await introduced(socket, name, wait_s, capabilities)
+
+
+async def introduced(
+    socket: ClientConnection, name: str, wait_s: float, capabilities: JsonObject
+) -> Client:
+    """Shake hands over a socket.
+
+    Raises:
+        RpcError: the server refuses the handshake.
+    """
+    client = Client(socket, wait_s)
+    client.server = await client.call(
+        "initialize",
+        {"clientInfo": {"name": name, "version": "1"}, "capabilities": capabilities},
+    )
+    await client.notify("initialized")
+    return client
 
 
 class NoAppServer(Exception):

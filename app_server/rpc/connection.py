@@ -20,7 +20,6 @@ import anyio
 
 from app_server.observability.log_context import bind_request
 from app_server.rpc.context import ConnectionId, InitializedClient, RequestContext
-from app_server.rpc.dispatch import Dispatcher
 from app_server.rpc.hub import Hub
 from app_server.rpc.message_stream import ClientGone, ConnectionLimits, MessageStream
 from app_server.rpc.outbox import Delta, Outbox
@@ -193,6 +192,12 @@ JOINED_CHARS = 32 * 1024
 """Of waiting messages that are written at once, after the first."""
 MANY_IN_FLIGHT = 8
 """Requests: the answers of so many go out together, in fewer writes."""
+GATHER_S = 0.005
+"""Seconds after a delta for another node's client, in which more are gathered for one write."""
+DELTA = 'elta"'
+"""How names of methods with deltas end."""
+HEAD_CHARS = 80
+"""Of a message, in which its method is named."""
 BATCH_STEP = 16
 """Messages of a batch that are taken before others may run."""
 
@@ -283,8 +288,12 @@ class RpcConnection:
         requests: Requests,
         clients: Clients,
         limits: ConnectionLimits,
+        *,
+        is_of_node: bool = False,
     ) -> None:
+        """`is_of_node`: another node passes on here what its client asks."""
         self.initialized: InitializedClient | None = None
+        self.is_of_node = is_of_node
         self._stream = stream
         self._requests = requests
         self._clients = clients
@@ -313,6 +322,10 @@ class RpcConnection:
         if self._outbox.overflowed:
             # The write task may be stuck in a send to a client that does not read.
             self._writing.cancel()
+
+    async def wait_for_room(self) -> None:
+        """Wait while so much is to be sent that the client's requests are not read either."""
+        await self._outbox.wait_for_room()
 
     @property
     def load(self) -> ConnectionLoad:
@@ -367,6 +380,8 @@ class RpcConnection:
                     self._outbox.release()
                     if self._outbox.is_closed:
                         self._bound_next_write()
+                    elif self.is_of_node and DELTA in first[:HEAD_CHARS]:
+                        await asyncio.sleep(GATHER_S)
             except (anyio.EndOfStream, anyio.BrokenResourceError):
                 pass
         if self._outbox.overflowed:
@@ -616,7 +631,8 @@ class Conversations:
     """The open JSON-RPC conversations with clients."""
 
     def __init__(self, hub: Hub, limits: ConnectionLimits) -> None:
-        self._hub = hub
+        self.hub = hub
+        """All clients."""
         self._limits = limits
         self._connections: set[RpcConnection] = set()
         self._one_ended = anyio.Event()
@@ -625,11 +641,17 @@ class Conversations:
         """Return how much waits on each connection."""
         return [connection.load for connection in self._connections]
 
-    async def converse(self, stream: MessageStream, requests: Dispatcher) -> None:
+    async def converse(self, stream: MessageStream, requests: Requests) -> None:
         """Hold the conversation with one client, until it or `finish` ends it."""
         older_interface = await load(_older_interface)
         client = older_interface(stream)
-        connection = RpcConnection(client, requests, self._hub, self._limits)
+        await self._hold(RpcConnection(client, requests, self.hub, self._limits))
+
+    async def converse_with_node(self, stream: MessageStream, requests: Requests) -> None:
+        """Hold the conversation with a client of another node, which passes it on."""
+        await self._hold(RpcConnection(stream, requests, self.hub, self._limits, is_of_node=True))
+
+    async def _hold(self, connection: RpcConnection) -> None:
         self._connections.add(connection)
         try:
             await connection.run()

@@ -46,6 +46,8 @@ class Peer(Protocol):
 
     initialized: InitializedClient | None
     """None before its client has initialized."""
+    is_of_node: bool
+    """Whether another node passes on what its client asks, and tells it all else itself."""
 
     @property
     def is_behind(self) -> bool:
@@ -53,6 +55,9 @@ class Peer(Protocol):
 
     def post(self, text: str, delta: Delta | None = None) -> None:
         """Queue a message; never waits."""
+
+    async def wait_for_room(self) -> None:
+        """Wait while so much is to be sent that the client's requests are not read either."""
 
     def give_up(self) -> None:
         """Close the connection: it has missed something that cannot be sent again."""
@@ -89,6 +94,8 @@ class Connections:
     def __init__(self) -> None:
         self.peers: dict[ConnectionId, Peer] = {}
         """Open connections, in the order in which they came; only read from outside."""
+        self.of_nodes: set[ConnectionId] = set()
+        """Those that other nodes have opened."""
         self._ids = itertools.count(1)
         self._when_gone: dict[ConnectionId, dict[WhenGone, None]] = {}
 
@@ -97,11 +104,14 @@ class Connections:
         """Know a connection for as long as the context lasts; then run what waits for its end."""
         connection_id = next(self._ids)
         self.peers[connection_id] = peer
+        if peer.is_of_node:
+            self.of_nodes.add(connection_id)
         self._when_gone[connection_id] = {}
         try:
             yield connection_id
         finally:
             del self.peers[connection_id]
+            self.of_nodes.discard(connection_id)
             self.end(connection_id)
             del self._when_gone[connection_id]
 
@@ -214,6 +224,10 @@ class ServerRequest:
     """The name of the client that answered."""
 
 
+TakeAnswer: TypeAlias = Callable[[Answer], None]
+"""Takes the answer of a client to another node's request; does not wait."""
+
+
 class ServerRequests:
     """The requests that are open."""
 
@@ -222,10 +236,12 @@ class ServerRequests:
         self._is_left_to_nobody = is_left_to_nobody
         self._ids = itertools.count()
         self._open: dict[RequestId, ServerRequest] = {}
+        self._passed_on: dict[RequestId, tuple[ConnectionId, TakeAnswer]] = {}
+        """Requests of other nodes to clients of this one."""
 
     @property
     def count(self) -> int:
-        """Number of server requests that wait for an answer."""
+        """Number of server requests of this server that wait for an answer."""
         return len(self._open)
 
     @contextmanager
@@ -239,6 +255,16 @@ class ServerRequests:
             yield request
         finally:
             del self._open[request.id]
+
+    def pass_on(self, connection_id: ConnectionId, take: TakeAnswer) -> RequestId:
+        """Return an id for another node's request to a client; `take` gets the first answer."""
+        request_id = next(self._ids)
+        self._passed_on[request_id] = connection_id, take
+        return request_id
+
+    def withdraw(self, request_id: RequestId) -> None:
+        """Expect no answer to another node's request any more."""
+        self._passed_on.pop(request_id, None)
 
     def send(self, request: ServerRequest, connection_id: ConnectionId, peer: Peer) -> None:
         """Send a request to one client, once, if it may be asked; never waits."""
@@ -268,6 +294,13 @@ class ServerRequests:
 
         A client that does not know the method leaves the request to the others that are there.
         """
+        passed_on = self._passed_on.get(answer.id)
+        if passed_on is not None:
+            asked, take = passed_on
+            if asked == connection_id:
+                del self._passed_on[answer.id]
+                take(answer)
+            return
         request = self._open.get(answer.id)
         if request is None or connection_id not in request.asked or request.answered.is_set():
             return
@@ -447,7 +480,16 @@ class Hub:
         What is about a loaded thread is part of its stream, for its subscribers.
         """
         thread_id: ThreadId | None = getattr(event, "thread_id", None)
-        self._notify(self._peers, thread_id, event)
+        self._notify(self._told_by_us(thread_id, event), thread_id, event)
+
+    def _told_by_us(self, thread_id: ThreadId | None, event: WireModel) -> Collection[ConnectionId]:
+        """Return who is sent an event for all: of other nodes' clients those who follow it here."""
+        if not self.connections.of_nodes:
+            return self._peers.keys()
+        if thread_id is None:
+            thread_id = getattr(getattr(event, "thread", None), "id", None)
+        elsewhere = self.connections.of_nodes - self.subscribers.of(thread_id)
+        return self._peers.keys() - elsewhere
 
     def notify(self, connection_id: ConnectionId, event: WireModel) -> None:
         """Send an event to one client, if it is still there; this is part of no stream."""

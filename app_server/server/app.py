@@ -23,13 +23,16 @@ from app_server.server.home import prepare_home
 from app_server.server.listeners import Listeners, accept_failures_logged_once
 from app_server.server.settings import Settings, Substitutes
 from app_server.transport.stdio import open_stdio
+from app_server.transport.websocket import NodeEntrance
 
 if TYPE_CHECKING:
+    from app_server.config.node import GroupSettings
     from app_server.extensions.contract.registry import ExtensionRegistry
     from app_server.handlers.integrations.apps_port import AppsPort
     from app_server.handlers.services import Services
     from app_server.rpc.message_stream import MessageStream
     from app_server.server.core import Core
+    from app_server.server.node import GroupNode
     from app_server.transport.guards import ListenerGuards
     from app_server.transport.tokens import TokenGate
 
@@ -113,6 +116,12 @@ class AppServer:
         if self._core is not None:
             await self._core.answer_client(stream)
 
+    async def serve_node(self, stream: "MessageStream") -> None:
+        """Hold the conversation with a client of another node, as that one passes it on."""
+        await self.loaded.wait()
+        if self._core is not None:
+            await self._core.answer_node(stream)
+
     async def _serve(
         self,
         background: anyio.abc.TaskGroup,
@@ -124,7 +133,10 @@ class AppServer:
             stack.enter_context(accept_failures_logged_once())
             # Before anything begins that listens: all of it inherits this.
             first = await read_start_settings(settings.sources, settings.store)
-            settings = replace(settings, store=first.store)
+            settings = replace(settings, store=first.store, node=first.node)
+            node = None
+            if settings.node is not None:
+                node = await (await load(_open_node))(settings.node)
             stack.callback(others_are_let_in.reset, others_are_let_in.set(first.lets_others_in))
             listeners = Listeners(
                 conversation=self.serve_client,
@@ -133,6 +145,7 @@ class AppServer:
                 tasks=background,
                 tokens=await self._token_gate(stack),
                 origins=settings.guards.origins,
+                nodes=None if node is None else NodeEntrance(node.tokens, self.serve_node),
             )
             opened = [
                 await stack.enter_async_context(listeners.open(address))
@@ -142,7 +155,7 @@ class AppServer:
             ready(urls)
             try:
                 open_core = await load(_open_core)
-                self._core = await open_core(settings, self._substitutes, urls, background)
+                self._core = await open_core(settings, self._substitutes, urls, background, node)
             finally:
                 self.loaded.set()
             report("serving")
@@ -173,6 +186,13 @@ def _open_gate() -> "Callable[[ListenerGuards], AbstractAsyncContextManager[Toke
     from app_server.server.tokens import token_gate
 
     return token_gate
+
+
+def _open_node() -> "Callable[[GroupSettings], Awaitable[GroupNode]]":
+    # With a database, and a secret of its servers, alone.
+    from app_server.server.node import open_node
+
+    return open_node
 
 
 def _open_core() -> "Callable[..., Awaitable[Core]]":

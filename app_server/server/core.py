@@ -7,6 +7,7 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from functools import partial
+from types import ModuleType
 from typing import TYPE_CHECKING, Self
 
 import anyio
@@ -43,8 +44,10 @@ from app_server.threads.opening.stores import open_stores
 from app_server.threads.servers import ServerEntry
 
 if TYPE_CHECKING:
+    from app_server.fleet.routing import Group
     from app_server.handlers.server.account import AccountNews
     from app_server.handlers.server.config_problems import ConfigProblems
+    from app_server.server.node import GroupNode
 
 CLOSE_S = 10.0
 
@@ -69,14 +72,19 @@ class Core:
         work: anyio.abc.TaskGroup,
         settings: Settings,
         opened: AsyncExitStack,
+        group: "Group | None" = None,
     ) -> None:
-        """Join what `open` has made; `work` is entered by `serve`, `opened` left by `aclose`."""
+        """Join what `open` has made; `work` is entered by `serve`, `opened` left by `aclose`.
+
+        `group`: other nodes of it are passed requests, and pass theirs on.
+        """
         self.services: Services = built.services
         self._built = built
         self._conversations = conversations
         self._work = work
         self._settings = settings
         self._opened = opened
+        self._group = group
         self._requests = Dispatcher(find_handler, built.services, built.services.metrics)
 
     @classmethod
@@ -86,17 +94,22 @@ class Core:
         substitutes: Substitutes,
         urls: Sequence[str],
         background: anyio.abc.TaskGroup,
+        node: "GroupNode | None" = None,
     ) -> Self:
         """Open the home, and make the services; `background` is cancelled when the server ends.
+
+        `node` is this server, where it is one of a group.
 
         Raises:
             HomeUnusable: the stored threads cannot be opened.
         """
         hub = Hub(SystemClock().now_ms)
         conversations = Conversations(hub, settings.connection)
-        address = next((url for url in urls if url != "stdio://"), None)
+        address = _address(settings, urls)
         stores = await open_stores(settings.home, address, settings.store)
         store = stores.threads
+        if node is not None:
+            node.owners = stores.owners
         work = anyio.create_task_group()
         opened = AsyncExitStack()
         try:
@@ -108,7 +121,7 @@ class Core:
                 settings,
                 substitutes,
                 stores=stores,
-                hub=hub,
+                node=node,
                 conversations=conversations,
                 background=background,
                 work=work,
@@ -130,11 +143,25 @@ class Core:
         except BaseException:
             await _close(opened)
             raise
-        return cls(built, conversations, work, settings, opened)
+        group = None
+        if node is not None:
+            group = (await load(_group_of))(node, services)
+        return cls(built, conversations, work, settings, opened, group)
 
     async def answer_client(self, stream: MessageStream) -> None:
         """Hold the conversation with one client."""
-        await self._conversations.converse(stream, self._requests)
+        if self._group is None:
+            await self._conversations.converse(stream, self._requests)
+            return
+        client_routes = (await load(_routing)).client_routes
+        async with client_routes(self._requests, self._group) as routes:
+            await self._conversations.converse(stream, routes)
+
+    async def answer_node(self, stream: MessageStream) -> None:
+        """Hold the conversation with a client of another node."""
+        if self._group is not None:
+            own = (await load(_routing)).OwnRequests(self._requests, self._group)
+            await self._conversations.converse_with_node(stream, own)
 
     async def serve(
         self, listeners: Sequence[Listener], stopping: anyio.Event, hurrying: anyio.Event
@@ -198,6 +225,28 @@ class Core:
             services.commands.load_sandbox,
             partial(_find_config_problems, services.config_problems),
         ]
+
+
+def _address(settings: Settings, urls: Sequence[str]) -> str | None:
+    """Return where others find this server."""
+    if settings.node is not None:
+        if settings.node.address is not None:
+            return settings.node.address
+        return next((url for url in urls if url.startswith("ws://")), None)
+    return next((url for url in urls if url != "stdio://"), None)
+
+
+def _routing() -> ModuleType:
+    # For servers that share a database.
+    from app_server.fleet import routing
+
+    return routing
+
+
+def _group_of() -> "Callable[[GroupNode, Services], Group]":
+    from app_server.server.node import group_of
+
+    return group_of
 
 
 async def _close(opened: AsyncExitStack) -> None:

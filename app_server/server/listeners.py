@@ -13,6 +13,7 @@ import anyio.abc
 from app_server.transport.address import Address, StdioAddress, TcpAddress, UnixAddress
 from app_server.transport.websocket import (
     Conversation,
+    NodeEntrance,
     OpenListener,
     WebSocketLimits,
     listen_tcp,
@@ -82,6 +83,7 @@ class Listeners:
     tasks: anyio.abc.TaskGroup
     tokens: "TokenGate | None"
     origins: frozenset[str]
+    nodes: NodeEntrance | None = None
 
     @asynccontextmanager
     async def open(self, address: Address) -> AsyncIterator[Listener]:
@@ -98,6 +100,7 @@ class Listeners:
                     self.limits,
                     tokens=self.tokens,
                     origins=self.origins,
+                    nodes=self.nodes,
                 ) as tcp:
                     yield tcp
             case UnixAddress():

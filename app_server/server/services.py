@@ -6,10 +6,11 @@ loopback from when a turn first asks for it.
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
@@ -46,7 +47,7 @@ from app_server.rpc.hub import Hub
 from app_server.runtime.clock import Clock, SystemClock
 from app_server.runtime.loader import Lazy, load, load_from_worker
 from app_server.server.extensions import join_extensions, join_skills
-from app_server.server.peers import HomePeers
+from app_server.server.peers import GroupPeers, HomePeers
 from app_server.server.settings import Settings, Substitutes
 from app_server.sessions.memory_budget import MemoryBudget, MemorySettings, read_memory_settings
 from app_server.sessions.registry import Sessions
@@ -59,6 +60,7 @@ from app_server.turns.server_context import ServerContext, ServerPlugins
 if TYPE_CHECKING:
     from app_server.handlers.server.config_problems import ConfigProblems
     from app_server.observability.use_counts import UseCounts
+    from app_server.server.node import GroupNode
 
 logger = logging.getLogger(__name__)
 
@@ -161,7 +163,7 @@ async def build_services(
     substitutes: Substitutes,
     *,
     stores: Stores,
-    hub: Hub,
+    node: "GroupNode | None",
     conversations: Conversations,
     background: anyio.abc.TaskGroup,
     work: anyio.abc.TaskGroup,
@@ -169,8 +171,9 @@ async def build_services(
     """Join the services; reads the configuration and starts no task.
 
     `background` is cancelled when the server ends, `work` has whatever threads do and ends before.
+    `node` is this server, where it is one of a group.
     """
-    home, clock = settings.home, SystemClock()
+    home, clock, hub = settings.home, SystemClock(), conversations.hub
     metrics = ServerMetrics(clock.now_ms)
     accounts = _accounts(settings, clock)
     configuration = Configuration(
@@ -184,9 +187,7 @@ async def build_services(
     mcp_pool = ServerPool(environments, home)
     rules = RuleBook(home, partial(_warn_of_rules, hub))
     commands = LocalCommands(rules, home)
-    machine_paths = read_machine_paths(
-        str(home), [str(file) for file in settings.guards.hidden_files]
-    )
+    machine_paths = read_machine_paths(str(home), [str(file) for file in _hidden_files(settings)])
     extensions = join_extensions(settings, substitutes, environments, config_file)
     plugins, registry = extensions.plugins, extensions.registry
     skills = join_skills(settings, plugins, hub, background)
@@ -235,7 +236,7 @@ async def build_services(
         clock=clock,
         notifier=signal_notifier,
         configuration=configuration,
-        peers=HomePeers(stores.servers),
+        peers=HomePeers(stores.servers) if node is None else GroupPeers(node),
     )
     signals = LazySignals(stores.signals, background, ports)
     services = Services(
@@ -272,6 +273,12 @@ async def build_services(
         tasks=background,
     )
     return Built(services=services, lazy_model=lazy_model, lazy_apps=extensions.lazy_apps)
+
+
+def _hidden_files(settings: Settings) -> Sequence[Path]:
+    """Return files that sandboxed commands must not read."""
+    of_node = () if settings.node is None else (settings.node.secret_file,)
+    return (*settings.guards.hidden_files, *of_node)
 
 
 def _accounts(settings: Settings, clock: Clock) -> Accounts:

@@ -16,6 +16,7 @@ from app_server.transport.guards import ListenerGuards
 from app_server.transport.websocket import WebSocketLimits
 
 if TYPE_CHECKING:
+    from app_server.config.node import GroupSettings
     from app_server.extensions.contract.registry import ExtensionRegistry
     from app_server.handlers.integrations.apps_port import AppsPort
 
@@ -36,6 +37,8 @@ class Settings:
     """Whether a key of the configuration that nothing reads is an error."""
     store: StoreUrl | None = None
     """The database that threads are kept in, where the command line or a variable names one."""
+    node: "GroupSettings | None" = None
+    """How other servers of the database reach this one, once the files were read."""
     requirements: Path = SYSTEM_REQUIREMENTS
     """File with the requirements of an administrator; only tests have another one."""
     cwd: Path = field(default_factory=Path.cwd)

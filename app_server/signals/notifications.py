@@ -24,9 +24,11 @@ PEER_NAME = "app-server-peer"
 
 
 class Peers(Protocol):
-    """The other servers of the home."""
+    """The other servers of the home, or of the group."""
 
-    async def call(self, holder: Holder, method: str, params: WireModel) -> JsonObject | None:
+    async def call(
+        self, thread_id: str, holder: Holder, method: str, params: WireModel
+    ) -> JsonObject | None:
         """Call a method of the server that holds a thread, and return its result.
 
         None: it cannot be reached, does not answer in time, or does not have the method; what was

@@ -213,7 +213,7 @@ class Signals:
         holder = await self._delivery.holder_elsewhere(thread_id)
         if holder is None:
             return None
-        await self._ports.peers.call(holder, "signal/deliver", params)
+        await self._ports.peers.call(thread_id, holder, "signal/deliver", params)
         entry = await self._find((params.signal.source, params.signal.id))
         if entry is not None:
             await self._take_foreign_changes(entry.thread_id)
@@ -310,7 +310,8 @@ class Signals:
         holder = None if of_peer else await self._delivery.holder_elsewhere(entry.thread_id)
         if holder is not None:
             params = SignalRecallParams(source=source, id=signal_id)
-            if await self._ports.peers.call(holder, "signal/recall", params) is not None:
+            peers, thread_id = self._ports.peers, entry.thread_id
+            if await peers.call(thread_id, holder, "signal/recall", params) is not None:
                 await self._take_foreign_changes(entry.thread_id)
                 return Outcome(await self.read(source, signal_id))
         outcome = Outcome(entry)

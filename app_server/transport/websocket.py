@@ -40,6 +40,7 @@ from app_server.runtime.loader import load
 from app_server.transport.address import TcpAddress, UnixAddress, require_protection
 
 if TYPE_CHECKING:
+    from app_server.transport.node_tokens import NodeTokens
     from app_server.transport.tokens import TokenGate
 
 logger = logging.getLogger(__name__)
@@ -317,6 +318,8 @@ class Admission:
     """Of pages that are let in; with tokens alone."""
     names_this_machine: bool = False
     """Whether `Host` must be a name or an address of this machine."""
+    nodes: "NodeTokens | None" = None
+    """Check of other nodes' tokens; None where there are none."""
 
     async def refusal(self, connection: ServerConnection, request: Request) -> Response | None:
         """Return the answer to a request that is no client's; None where it is to be upgraded."""
@@ -336,7 +339,11 @@ class Admission:
         accepted = connection.transport.get_extra_info("socket")
         if text := await refusal_of_stranger(accepted):
             return connection.respond(http.HTTPStatus.FORBIDDEN, text)
-        if self.tokens is not None and not await self.tokens.lets_in(request.headers):
+        if self.nodes is not None and is_of_node(request.headers):
+            lets_in = self.nodes.lets_in(request.headers)
+        else:
+            lets_in = self.tokens is None or await self.tokens.lets_in(request.headers)
+        if not lets_in:
             warn_counted(logger, "refused a connection without a token that is accepted")
             response = connection.respond(
                 http.HTTPStatus.UNAUTHORIZED, "A bearer token is needed.\n"
@@ -383,6 +390,8 @@ class WebSocketLimits:
     """UTF-8 bytes of one incoming message; above it the socket closes with 1009."""
     max_connections: int = 1024
     """Clients at a time; the next one gets 503."""
+    max_of_nodes: int = 8192
+    """Connections of other nodes, each for one of its clients, beside those; the next gets 503."""
     max_opening: int = 256
     """Sockets beyond that number, for handshakes and refusals; the next one is cut off at once."""
     open_s: float = 10.0
@@ -399,19 +408,45 @@ SUBPROTOCOL = Subprotocol("app-server")
 """Subprotocol that a page in a browser offers beside its token."""
 
 
+NODE_SUBPROTOCOL = Subprotocol("app-server.node")
+"""Subprotocol that another node of the group offers, for one of its clients."""
+
+
+def is_of_node(headers: Headers) -> bool:
+    """Whether a request says that it comes from another node."""
+    offered = ",".join(headers.get_all("Sec-WebSocket-Protocol"))
+    return NODE_SUBPROTOCOL in map(str.strip, offered.split(","))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeEntrance:
+    """What lets other nodes of the group in, and serves them."""
+
+    tokens: "NodeTokens"
+    conversation: Conversation
+    """Serves one client of another node to its end."""
+
+
 class _Connection(CountedConnection, FlowControlledConnection):
     pass
 
 
 class _Listener:
     def __init__(
-        self, conversation: Conversation, limits: WebSocketLimits, admission: Admission
+        self,
+        conversation: Conversation,
+        limits: WebSocketLimits,
+        admission: Admission,
+        nodes: NodeEntrance | None = None,
     ) -> None:
         self._conversation = conversation
         self._limits = limits
         self._admission = admission
+        self._nodes = nodes
         self._open = 0
-        self._accepted = AcceptedSockets(limits.max_connections + limits.max_opening)
+        self._open_of_nodes = 0
+        most = limits.max_connections + limits.max_opening
+        self._accepted = AcceptedSockets(most if nodes is None else most + limits.max_of_nodes)
 
     async def before_upgrade(
         self, connection: ServerConnection, request: Request
@@ -419,7 +454,11 @@ class _Listener:
         refusal = await self._admission.refusal(connection, request)
         if refusal is not None:
             return refusal
-        if self._open >= self._limits.max_connections:
+        if self._nodes is not None and is_of_node(request.headers):
+            is_full = self._open_of_nodes >= self._limits.max_of_nodes
+        else:
+            is_full = self._open >= self._limits.max_connections
+        if is_full:
             return connection.respond(
                 http.HTTPStatus.SERVICE_UNAVAILABLE, "Too many clients; try again later.\n"
             )
@@ -427,18 +466,33 @@ class _Listener:
 
     async def take_socket(self, connection: ServerConnection) -> None:
         assert isinstance(connection, FlowControlledConnection)
+        if self._nodes is not None and connection.subprotocol == NODE_SUBPROTOCOL:
+            self._open_of_nodes += 1
+            try:
+                await self._nodes.conversation(WebSocketStream(connection))
+            finally:
+                self._open_of_nodes -= 1
+            return
         self._open += 1
         try:
             await self._conversation(WebSocketStream(connection))
         finally:
             self._open -= 1
 
+    def select_subprotocol(
+        self, _: ServerProtocol, offered: Sequence[Subprotocol]
+    ) -> Subprotocol | None:
+        if self._nodes is not None and NODE_SUBPROTOCOL in offered:
+            return NODE_SUBPROTOCOL
+        # A browser gives up where none that it offers is chosen. A token is offered as one, too.
+        return SUBPROTOCOL if SUBPROTOCOL in offered else None
+
     @property
     def options(self) -> dict[str, Any]:
         return {
             "create_connection": partial(_Connection, accepted=self._accepted),
             "process_request": self.before_upgrade,
-            "select_subprotocol": _select_subprotocol,
+            "select_subprotocol": self.select_subprotocol,
             "max_size": self._limits.max_message_bytes,
             "open_timeout": self._limits.open_s,
             "close_timeout": self._limits.close_s,
@@ -472,11 +526,13 @@ async def listen_tcp(
     *,
     tokens: "TokenGate | None" = None,
     origins: frozenset[str] = frozenset(),
+    nodes: NodeEntrance | None = None,
 ) -> AsyncIterator[OpenListener]:
     """Serve WebSockets on an IP address while the context lasts.
 
     Other users of this machine are refused (runtime/http/peer_user), with `tokens` clients that
-    show none; pages of `origins` may show one. Leaving closes what is open with 1001.
+    show none; pages of `origins` may show one. Other nodes are let in by `nodes` alone. Leaving
+    closes what is open with 1001.
 
     Raises:
         OSError: the address cannot be bound.
@@ -487,8 +543,9 @@ async def listen_tcp(
         tokens=tokens,
         origins=origins,
         names_this_machine=is_loopback_address(address.host),
+        nodes=None if nodes is None else nodes.tokens,
     )
-    listener = _Listener(conversation, limits, admission)
+    listener = _Listener(conversation, limits, admission, nodes)
     server = await serve(listener.take_socket, address.host, address.port, **listener.options)
     lengthen_backlogs(server.sockets)
     port = server.sockets[0].getsockname()[1]
@@ -524,11 +581,6 @@ async def listen_unix(
             yield OpenListener(server, f"unix://{path}")
     finally:
         path.unlink(missing_ok=True)
-
-
-def _select_subprotocol(_: ServerProtocol, offered: Sequence[Subprotocol]) -> Subprotocol | None:
-    # A browser gives up where none that it offers is chosen. A token is offered as one, too.
-    return SUBPROTOCOL if SUBPROTOCOL in offered else None
 
 
 def _binding() -> Callable[[Path], socket.socket]:

@@ -3,7 +3,8 @@
 A row names the area (a module of `protocol`), the stem of its types and its order:
 `method("turns.requests", "TurnStart", THREAD)` takes `protocol.turns.requests.TurnStartParams`, is
 answered with `TurnStartResponse`, and keeps its place among requests about the same thread. `trial`
-rows need the experimental opt-in; `ours` rows do too, and the reference does not have them.
+rows need the experimental opt-in; `ours` rows do too, and the reference does not have them. `owner`
+says, where the order does not, whether a request is for the server that has the thread loaded.
 Source: docs/wire.md, "Methods".
 """
 
@@ -114,15 +115,19 @@ METHODS: Mapping[str, MethodSpec] = {
     "marketplace/add": method("integrations.marketplaces", "MarketplaceAdd", CONFIG),
     "marketplace/remove": method("integrations.marketplaces", "MarketplaceRemove", CONFIG),
     "marketplace/upgrade": method("integrations.marketplaces", "MarketplaceUpgrade", CONFIG),
-    "mcpServer/event/stream/start": trial("integrations.mcp", "McpServerEventStreamStart", FREE),
-    "mcpServer/event/stream/stop": trial("integrations.mcp", "McpServerEventStreamStop", FREE),
+    "mcpServer/event/stream/start": trial(
+        "integrations.mcp", "McpServerEventStreamStart", FREE, owner=True
+    ),
+    "mcpServer/event/stream/stop": trial(
+        "integrations.mcp", "McpServerEventStreamStop", FREE, owner=True
+    ),
     "mcpServer/oauth/login": method("integrations.mcp", "McpServerOauthLogin", MCP_LOGIN),
-    "mcpServer/output/read": ours("integrations.mcp", "McpServerOutputRead", FREE),
-    "mcpServer/resource/read": method("integrations.mcp", "McpResourceRead", FREE),
-    "mcpServer/restart": ours("integrations.mcp", "McpServerRestart", FREE),
-    "mcpServer/set": ours("integrations.mcp", "McpServerSet", CONFIG),
-    "mcpServer/tool/call": method("integrations.mcp", "McpServerToolCall", FREE),
-    "mcpServerStatus/list": method("integrations.mcp", "ListMcpServerStatus", FREE),
+    "mcpServer/output/read": ours("integrations.mcp", "McpServerOutputRead", FREE, owner=True),
+    "mcpServer/resource/read": method("integrations.mcp", "McpResourceRead", FREE, owner=True),
+    "mcpServer/restart": ours("integrations.mcp", "McpServerRestart", FREE, owner=True),
+    "mcpServer/set": ours("integrations.mcp", "McpServerSet", CONFIG, owner=True),
+    "mcpServer/tool/call": method("integrations.mcp", "McpServerToolCall", FREE, owner=True),
+    "mcpServerStatus/list": method("integrations.mcp", "ListMcpServerStatus", FREE, owner=True),
     "memory/reset": trial("server.absent", "MemoryReset", FREE, takes=NOTHING),
     "model/list": method("server.models", "ModelList", FREE),
     "modelProvider/capabilities/read": method(
@@ -175,7 +180,7 @@ METHODS: Mapping[str, MethodSpec] = {
         "host.terminals", "ThreadBackgroundTerminalsClean", THREAD
     ),
     "thread/backgroundTerminals/list": trial(
-        "host.terminals", "ThreadBackgroundTerminalsList", THREAD_READ
+        "host.terminals", "ThreadBackgroundTerminalsList", THREAD_READ, owner=True
     ),
     "thread/backgroundTerminals/terminate": trial(
         "host.terminals", "ThreadBackgroundTerminalsTerminate", THREAD
@@ -183,7 +188,7 @@ METHODS: Mapping[str, MethodSpec] = {
     "thread/compact/start": method("threads.context", "ThreadCompactStart", THREAD),
     "thread/decrement_elicitation": trial("threads.changes", "ThreadDecrementElicitation", THREAD),
     "thread/delete": method("threads.changes", "ThreadDelete", THREAD),
-    "thread/fork": method("threads.start", "ThreadFork", THREAD),
+    "thread/fork": method("threads.start", "ThreadFork", THREAD, owner=False),
     "thread/goal/clear": method("threads.goals", "ThreadGoalClear", THREAD),
     "thread/goal/get": method("threads.goals", "ThreadGoalGet", THREAD_READ),
     "thread/goal/set": method("threads.goals", "ThreadGoalSet", THREAD),
@@ -215,7 +220,7 @@ METHODS: Mapping[str, MethodSpec] = {
     "thread/section/move": method("organization.sections", "ThreadSectionMove", THREAD),
     "thread/settings/update": trial("threads.settings", "ThreadSettingsUpdate", THREAD),
     "thread/shellCommand": method("host.terminals", "ThreadShellCommand", THREAD),
-    "thread/start": method("threads.start", "ThreadStart", FREE),
+    "thread/start": method("threads.start", "ThreadStart", FREE, owner=True),
     "thread/timeline/list": trial("threads.history", "ThreadTimelineList", THREAD_READ),
     "thread/turns/list": method("threads.history", "ThreadTurnsList", THREAD_READ),
     "thread/unarchive": method("threads.changes", "ThreadUnarchive", THREAD),

@@ -106,6 +106,17 @@ class MethodSpec:
     """The reference does not have it."""
     large: bool = False
     """Answers are as large as what the client asks for, up to MAX_LARGE_ANSWER_CHARS."""
+    owner: bool | None = None
+    """Whether `owned` says otherwise than the order; None: it does not."""
+
+    @property
+    def owned(self) -> bool:
+        """Whether the server that has the thread of `threadId` must answer it.
+
+        The order says so: requests that run alone in the queue of their thread change it. All
+        servers that share the threads answer others.
+        """
+        return self.order is THREAD if self.owner is None else self.owner
 
     @property
     def module(self) -> str:
@@ -191,19 +202,27 @@ def method(
     params_stem: str = "",
     *,
     large: bool = False,
+    owner: bool | None = None,
 ) -> MethodSpec:
     """Describe a method that every client may call."""
-    return MethodSpec(area, stem, order, takes, params_stem, large=large)
+    return MethodSpec(area, stem, order, takes, params_stem, large=large, owner=owner)
 
 
-def trial(area: str, stem: str, order: Order = FREE, takes: Takes = Takes.OBJECT) -> MethodSpec:
+def trial(
+    area: str,
+    stem: str,
+    order: Order = FREE,
+    takes: Takes = Takes.OBJECT,
+    *,
+    owner: bool | None = None,
+) -> MethodSpec:
     """Describe a method that needs the experimental opt-in."""
-    return MethodSpec(area, stem, order, takes, experimental=True)
+    return MethodSpec(area, stem, order, takes, experimental=True, owner=owner)
 
 
-def ours(area: str, stem: str, order: Order = FREE) -> MethodSpec:
+def ours(area: str, stem: str, order: Order = FREE, *, owner: bool | None = None) -> MethodSpec:
     """Describe a method that the reference does not have; it needs the opt-in too."""
-    return MethodSpec(area, stem, order, experimental=True, extension=True)
+    return MethodSpec(area, stem, order, experimental=True, extension=True, owner=owner)
 
 
 @cache

@@ -11,10 +11,14 @@ class Connected:
 
     initialized: InitializedClient | None = None
     is_behind = False
+    is_of_node = False
     load = ConnectionLoad(in_flight=0, messages=1, chars=7)
 
     def post(self, text: str, delta: Delta | None = None) -> None:
         raise AssertionError("nothing is sent here")
+
+    async def wait_for_room(self) -> None:
+        raise AssertionError("nobody waits here")
 
     def give_up(self) -> None:
         raise AssertionError("nobody has missed anything")

@@ -34,6 +34,7 @@ class Listener:
     def __init__(self, settled: InitializedClient | None) -> None:
         self.initialized = settled
         self.is_behind = True
+        self.is_of_node = False
         self.heard: list[Any] = []
         self.deltas: list[Delta | None] = []
         self.load = ConnectionLoad(in_flight=0, messages=0, chars=7)
@@ -41,6 +42,9 @@ class Listener:
     def post(self, text: str, delta: Delta | None = None) -> None:
         self.heard.append(json.loads(text))
         self.deltas.append(delta)
+
+    async def wait_for_room(self) -> None:
+        raise AssertionError("nobody waits here")
 
     def give_up(self) -> None:
         self.heard.append("given up")

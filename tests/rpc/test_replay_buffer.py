@@ -60,12 +60,16 @@ class Client:
         info = ClientInfo(name="c", version="1")
         self.initialized: InitializedClient | None = InitializedClient(info, capabilities, jsonrpc)
         self.is_behind = True
+        self.is_of_node = False
         self.heard: list[Any] = []
         self.given_up = False
         self.load = ConnectionLoad(in_flight=0, messages=0, chars=0)
 
     def post(self, text: str, delta: Delta | None = None) -> None:
         self.heard.append(json.loads(text))
+
+    async def wait_for_room(self) -> None:
+        raise AssertionError("nobody waits here")
 
     def give_up(self) -> None:
         self.given_up = True

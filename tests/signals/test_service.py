@@ -212,7 +212,9 @@ class Home:
         """Answers for another server."""
         self.signals = Signals(self.ledger, ports)
 
-    async def call(self, holder: Holder, method: str, params: Any) -> JsonObject | None:
+    async def call(
+        self, thread_id: str, holder: Holder, method: str, params: Any
+    ) -> JsonObject | None:
         self.handed.append((holder, method, params))
         return self.peer(method, params)
 

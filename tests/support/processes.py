@@ -35,7 +35,7 @@ class Running:
     urls: list[str]
 
     @asynccontextmanager
-    async def client(self, url: str | None = None) -> AsyncIterator[WireClient]:
+    async def client(self, url: str | None = None, **handshake: Any) -> AsyncIterator[WireClient]:
         """Connect and shake hands."""
         target = url or self.urls[0]
         options: dict[str, Any] = {
@@ -51,7 +51,7 @@ class Running:
         )
         async with connection as socket:
             client = WireClient(SocketPipe(socket))
-            await client.initialize()
+            await client.initialize(**handshake)
             yield client
 
     async def ended(self) -> int:

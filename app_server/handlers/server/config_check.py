@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from app_server.accounts.account_settings import read_account_settings
@@ -14,6 +15,7 @@ from app_server.apps.settings import AppsSettings, read_apps
 from app_server.config.config_toml import refuse_older_selector
 from app_server.config.default_provider import OFFLINE
 from app_server.config.editing.keys import Step, take, value_at
+from app_server.config.node import read_node
 from app_server.config.store_url import read_store
 from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.handlers.integrations.app_servers import AppViews
@@ -200,6 +202,7 @@ def _check_server(config: Config, found: _WrongValues) -> None:
     found.read(view.integer, "thread_unload_delay_secs", instead=AT_START)
     found.read(view.boolean, "refuse_other_users", default=True, instead=AT_START)
     found.read(read_store, view, instead=AT_START)
+    found.read(read_node, view, Path(), instead=AT_START)
     found.read(read_memory_settings, config, instead=AT_START)
     found.read(counts_use, config, instead=AT_START)
     found.read(read_account_settings, config)

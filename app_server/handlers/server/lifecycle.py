@@ -47,7 +47,9 @@ class Warnings:
         services.configuration.on_change(self._files_have_changed)
 
     def begin(self, connection_id: ConnectionId) -> None:
-        """Warn a client that has come, beside its first requests."""
+        """Warn a client that has come, beside its first requests; another node warns its own."""
+        if connection_id in self._hub.connections.of_nodes:
+            return
         self._tasks.start_soon(self._warn_of_rules, connection_id)
         self._tasks.start_soon(self._warn_of_configuration, connection_id)
 

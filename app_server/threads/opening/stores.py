@@ -14,6 +14,7 @@ from app_server.threads.files.signals import FileSignals
 from app_server.threads.files.store import FileStore
 from app_server.threads.ledger import SignalStore
 from app_server.threads.opening.servers import running_servers
+from app_server.threads.owners import ThreadOwners
 from app_server.threads.servers import RunningServers
 from app_server.threads.store import ThreadStore
 
@@ -30,6 +31,8 @@ class Stores:
     threads: ThreadStore
     signals: SignalStore
     servers: RunningServers
+    owners: ThreadOwners | None = None
+    """With a database alone: which of its servers writes a thread."""
 
 
 async def open_stores(
@@ -52,7 +55,7 @@ async def open_stores(
             raise
         database = made.database(store.url)
         threads = made.threads(database, address)
-        return Stores(threads, made.signals(database), running_servers(home))
+        return Stores(threads, made.signals(database), running_servers(home), threads)
     return Stores(FileStore(home, address), FileSignals(home), running_servers(home))
 
 

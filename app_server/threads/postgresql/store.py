@@ -9,6 +9,7 @@ Source: docs/scale.md, "Who writes a thread".
 import logging
 import os
 import socket
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -42,6 +43,7 @@ from app_server.threads.log.reading import (
     read_created,
 )
 from app_server.threads.log.state import ThreadState, begin
+from app_server.threads.owners import Owner
 from app_server.threads.postgresql.database import AsyncConnection, Database, failure_of
 from app_server.threads.postgresql.history import PostgresHistory
 from app_server.threads.postgresql.lists import CHANGED, INSERTED, PostgresLists, as_json
@@ -80,6 +82,13 @@ _HOLDER = f"""
 SELECT nodes.pid, nodes.started_at, nodes.address, owner = %(me)s
 FROM threads LEFT JOIN nodes ON nodes.id = threads.owner
 WHERE threads.id = %(id)s AND owner IS NOT NULL AND {_LIVES}
+"""
+_OWNER = f"""
+SELECT extract(epoch FROM clock_timestamp())::float8, found.id, found.address
+FROM (VALUES (1)) AS asked LEFT JOIN (
+    SELECT nodes.id::text AS id, nodes.address FROM threads JOIN nodes ON nodes.id = threads.owner
+    WHERE threads.id = %(id)s AND {_LIVES}
+) AS found ON true
 """
 _GIVE_BACK = "UPDATE threads SET owner = NULL WHERE id = %s AND owner = %s AND epoch = %s"
 ANNOUNCE = """
@@ -290,6 +299,13 @@ class DatabaseThreads:
         if row is not None and not row[3]:
             raise ThreadBusy(Holder(row[0], row[1], row[2]))
 
+    def owner(self, thread_id: UUID | None) -> tuple[float, Owner | None]:
+        """Return the database's time in seconds, and the owner of a thread if it lives."""
+        with self.database.connection() as connection:
+            row = connection.execute(_OWNER.encode(), {"id": thread_id}).fetchone()
+        assert row is not None, "there is a row for each time"
+        return row[0], None if row[1] is None else Owner(row[1], row[2])
+
     def exists(self, thread_id: UUID) -> bool:
         """Whether a thread is stored."""
         with self.database.connection() as connection:
@@ -338,6 +354,8 @@ class PostgresStore:
         )
         self._threads = DatabaseThreads(database, self._node.id, self._appenders, self._note_change)
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
+        self._ahead_s = 0.0
+        """By how much the database's clock is ahead of the monotonic one of this process."""
         self.lists = PostgresLists(database, self._node.id)
         """Lists of all threads."""
         self.history = PostgresHistory(database, self.lists)
@@ -354,6 +372,7 @@ class PostgresStore:
         await anyio.to_thread.run_sync(self._database.open)
         await anyio.to_thread.run_sync(require_usable, self._database)
         await self._node.announce()
+        await self._ask_owner(None)
         await self.organization.refresh()
         await self._repair()
 
@@ -481,6 +500,27 @@ class PostgresStore:
             with anyio.CancelScope(shield=True):
                 await self.unload(thread)
         return thread.state, added
+
+    @property
+    def node_id(self) -> str:
+        """Id of this server; see ThreadOwners."""
+        return str(self._node.id)
+
+    def now_s(self) -> float:
+        """Return the seconds of the database's clock; see ThreadOwners."""
+        return time.monotonic() + self._ahead_s
+
+    async def owner(self, thread_id: str) -> Owner | None:
+        """Return the owner of a thread; see ThreadOwners."""
+        try:
+            return await self._ask_owner(uuid_of(thread_id))
+        except InvalidThreadId:
+            return None
+
+    async def _ask_owner(self, thread_id: UUID | None) -> Owner | None:
+        now_s, owner = await anyio.to_thread.run_sync(self._threads.owner, thread_id)
+        self._ahead_s = now_s - time.monotonic()
+        return owner
 
     async def exists(self, thread_id: str) -> bool:
         """Whether a thread is stored; those in memory alone are not.

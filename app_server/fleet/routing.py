@@ -1,0 +1,393 @@
+"""Routes of requests about threads: to their owners, or to this node.
+
+`ClientRoutes` stands between a client's connection and the dispatcher of this node. `OwnRequests`
+stands there for clients of other nodes, whose requests go no further.
+Source: docs/scale.md, "Requests for other nodes", "When an owner dies".
+"""
+
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import anyio
+import anyio.abc
+from pydantic import TypeAdapter
+from pydantic_core import from_json
+
+from app_server.fleet.catching_up import missed
+from app_server.fleet.link import MOVED, Followed, LinkEnd, LinkLost, NodeLink, OwnerMoved
+from app_server.peer.node import NodeAddress, NodeUnreachable
+from app_server.rpc.connection import Requests
+from app_server.rpc.context import InitializedClient, RequestContext
+from app_server.rpc.dispatch import storage_failed
+from app_server.rpc.hub import Hub
+from app_server.threads.owners import Owner, ThreadOwners
+from protocol.contract.methods import METHODS
+from protocol.contract.specs import Access
+from protocol.jsonrpc.envelope import Request, render_error
+from protocol.jsonrpc.errors import RpcError, internal_error, invalid_request, overloaded
+from protocol.model import Json
+from protocol.thread_ids import is_thread_id
+from protocol.turns.turn import Turn
+
+logger = logging.getLogger(__name__)
+
+MAX_OWNERS = 64
+"""Nodes that one client has links to."""
+MAX_ROUTES = 10_000
+"""Threads of one client whose owner is known without a look."""
+LOOK_S = 0.25
+"""Between looks for an owner in the place of one that does not answer."""
+TAKEOVER_S = 30.0
+"""For a thread to have an owner again, after which its clients are given up."""
+UNREACHABLE_S = 12.0
+"""For an owner that lives to be reached: longer than a dead one counts as living."""
+MAX_MOVES = 8
+"""Times that a request follows a thread from owner to owner."""
+NEWEST_TURNS = 5
+"""Turns that a client is brought up to date with."""
+
+REPEATED = frozenset({"thread/resume", "thread/start"})
+"""Methods that may be sent again as the id of the thread names what they do."""
+
+_TURNS = TypeAdapter(list[Turn])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """The group of nodes, as its routes need it."""
+
+    owners: ThreadOwners
+    hub: Hub
+    is_loaded: Callable[[str], bool]
+    """Whether this node has a thread in memory."""
+    address_of: Callable[[Owner], NodeAddress]
+    """Returns the address of a node for one connection; raises NodeUnreachable."""
+
+
+def thread_of(request: Request) -> str | None:
+    """Return the thread that a request is about; None: none, or what is no id."""
+    params = request.params
+    thread_id = params.get("threadId") if isinstance(params, dict) else None
+    return thread_id if isinstance(thread_id, str) and is_thread_id(thread_id) else None
+
+
+def may_be_repeated(request: Request) -> bool:
+    """Whether a request has one effect, however often it is sent."""
+    if METHODS[request.method].order.access is Access.SHARED or request.method in REPEATED:
+        return True
+    params = request.params
+    return isinstance(params, dict) and isinstance(params.get("clientUserMessageId"), str)
+
+
+class OwnRequests:
+    """Requests of another node's client: those about threads that are here, and no others."""
+
+    def __init__(self, requests: Requests, group: Group) -> None:
+        self._requests = requests
+        self._group = group
+
+    @property
+    def services(self) -> object:
+        """Services that handlers get with each request."""
+        return self._requests.services
+
+    def refused(self, failure: str) -> None:
+        """Count an error to what is not dispatched."""
+        self._requests.refused(failure)
+
+    async def dispatch(self, context: RequestContext[Any], request: Request) -> str:
+        """Answer a request, or say that the thread is not here."""
+        thread_id = thread_of(request)
+        if context.initialized is not None and thread_id is not None:
+            spec = METHODS.get(request.method)
+            if spec is not None and spec.owned and not self._group.is_loaded(thread_id):
+                try:
+                    owner = await self._group.owners.owner(thread_id)
+                except OSError as exc:
+                    return _error(context, request, storage_failed(exc, "no owner can be found"))
+                if owner is None or owner.node_id != self._group.owners.node_id:
+                    moved = invalid_request(
+                        "the thread is not here", MOVED, threadId=thread_id, retriable=True
+                    )
+                    return _error(context, request, moved)
+        return await self._requests.dispatch(context, request)
+
+
+class ClientRoutes:
+    """Requests of one client of this node."""
+
+    def __init__(self, requests: Requests, group: Group, tasks: anyio.abc.TaskGroup) -> None:
+        """`tasks` end with the client's conversation."""
+        self._requests = requests
+        self._group = group
+        self._tasks = tasks
+        self._introduction: Json = None
+        """The parameters of the client's `initialize`."""
+        self._client: InitializedClient | None = None
+        self._end: LinkEnd | None = None
+        self._links: dict[str, NodeLink] = {}
+        """By node."""
+        self._opening: dict[str, anyio.Lock] = {}
+        self._routes: dict[str, NodeLink] = {}
+        """By thread, the one that was asked for last at the end."""
+        self._taken_over: dict[str, anyio.Event] = {}
+        """Threads whose owner has died; the event: they have one again, or are given up."""
+
+    @property
+    def services(self) -> object:
+        """Services that handlers get with each request."""
+        return self._requests.services
+
+    def refused(self, failure: str) -> None:
+        """Count an error to what is not dispatched."""
+        self._requests.refused(failure)
+
+    async def dispatch(self, context: RequestContext[Any], request: Request) -> str:
+        """Answer a request here, or have the owner of its thread answer it."""
+        if context.initialized is None:
+            return await self._introduce(context, request)
+        thread_id = thread_of(request)
+        if thread_id is not None and not self._group.is_loaded(thread_id):
+            spec = METHODS.get(request.method)
+            if spec is not None and (
+                spec.owned
+                # Who follows a thread reads what runs in it, which the database does not know.
+                or (spec.order.access is Access.SHARED and thread_id in self._routes)
+            ):
+                return await self._answer(context, request, thread_id)
+        return await self._requests.dispatch(context, request)
+
+    async def _introduce(self, context: RequestContext[Any], request: Request) -> str:
+        text = await self._requests.dispatch(context, request)
+        if context.initialized is not None:
+            self._client, self._introduction = context.initialized, request.params
+            self._end = LinkEnd(self._group.hub, context.connection_id, context.jsonrpc)
+        return text
+
+    async def _answer(self, context: RequestContext[Any], request: Request, thread_id: str) -> str:
+        try:
+            for _ in range(MAX_MOVES):
+                try:
+                    link = await self._link_to(thread_id)
+                    if link is not None:
+                        return await self._ask(link, context, request, thread_id)
+                except OwnerMoved:
+                    continue
+                except LinkLost:
+                    if not may_be_repeated(request):
+                        raise
+                    continue
+                text = await self._requests.dispatch(context, request)
+                if context.failure != "threadBusy":
+                    return text
+                # Another node has taken it since the look.
+                context.failure = None
+            raise LinkLost
+        except LinkLost:
+            error = internal_error(
+                f"the node that had thread {thread_id} was lost, and may have done this or not",
+                "ownerLost",
+                threadId=thread_id,
+                retriable=True,
+            )
+        except NodeUnreachable as exc:
+            logger.warning("the owner of thread %s cannot be reached: %s", thread_id, exc)
+            error = internal_error(
+                f"the node that has thread {thread_id} cannot be reached",
+                "ownerUnreachable",
+                threadId=thread_id,
+                retriable=True,
+            )
+        except OSError as exc:
+            error = storage_failed(exc, f"the owner of thread {thread_id} cannot be found")
+        except RpcError as exc:
+            error = exc
+        return _error(context, request, error)
+
+    async def _ask(
+        self, link: NodeLink, context: RequestContext[Any], request: Request, thread_id: str
+    ) -> str:
+        try:
+            text, is_error = await link.call(request, context)
+        except OwnerMoved:
+            self._routes.pop(thread_id, None)
+            raise
+        if is_error:
+            context.failure = "passedOn"
+        elif request.method in REPEATED:
+            link.followed.setdefault(thread_id, Followed())
+        elif request.method == "thread/unsubscribe":
+            link.followed.pop(thread_id, None)
+        return text
+
+    # Links.
+
+    async def _link_to(self, thread_id: str) -> NodeLink | None:
+        """Return the link to the owner of a thread; None: this node is it, or may become it.
+
+        Raises:
+            NodeUnreachable, RpcError, OSError
+        """
+        if (taken_over := self._taken_over.get(thread_id)) is not None:
+            await taken_over.wait()
+        if self._group.is_loaded(thread_id):
+            return None
+        link = self._routes.pop(thread_id, None)
+        if link is None or link.is_lost:
+            link = await self._find_link(thread_id)
+        if link is not None:
+            self._routes[thread_id] = link
+            if len(self._routes) > MAX_ROUTES:
+                del self._routes[next(iter(self._routes))]
+        return link
+
+    async def _find_link(self, thread_id: str) -> NodeLink | None:
+        until = anyio.current_time() + UNREACHABLE_S
+        while True:
+            owner = await self._group.owners.owner(thread_id)
+            if owner is None or owner.node_id == self._group.owners.node_id:
+                return None
+            try:
+                return await self._link(owner)
+            except NodeUnreachable as exc:
+                # It may be dead, and the database not know it yet.
+                if exc.is_final or anyio.current_time() > until:
+                    raise
+            await anyio.sleep(LOOK_S)
+
+    async def _link(self, owner: Owner) -> NodeLink:
+        """Return the link to a node, which is opened if there is none."""
+        async with self._opening.setdefault(owner.node_id, anyio.Lock()):
+            link = self._links.get(owner.node_id)
+            if link is None:
+                if len(self._links) >= MAX_OWNERS:
+                    self._close_idle()
+                link = await self._tasks.start(self._hold, owner)
+            assert isinstance(link, NodeLink)
+            return link
+
+    def _close_idle(self) -> None:
+        """Make room for one more link.
+
+        Raises:
+            RpcError: the client follows threads over all of them.
+        """
+        for node_id, link in self._links.items():
+            if link.is_idle:
+                del self._links[node_id]
+                link.is_lost = True
+                link.scope.cancel()
+                return
+        raise overloaded()
+
+    async def _hold(self, owner: Owner, *, task_status: anyio.abc.TaskStatus[NodeLink]) -> None:
+        """Hold the link to a node until that has gone, and see then to the threads it had."""
+        assert self._end is not None, "a client has introduced itself before it asks for a thread"
+        async with self._group.address_of(owner).opened() as socket:
+            link = NodeLink(owner, socket, self._end)
+            await link.introduce(self._introduction)
+            self._links[owner.node_id] = link
+            task_status.started(link)
+            with link.scope:
+                await link.run()
+        if self._links.get(owner.node_id) is link:
+            del self._links[owner.node_id]
+        self._opening.pop(owner.node_id, None)
+        for thread_id, seen in link.followed.items():
+            if thread_id not in self._taken_over:
+                self._taken_over[thread_id] = anyio.Event()
+                self._tasks.start_soon(self._follow_on, thread_id, seen)
+
+    # After an owner has died.
+
+    async def _follow_on(self, thread_id: str, seen: Followed) -> None:
+        """Have a client follow a thread at its next owner, which may be this node."""
+        over = self._taken_over[thread_id]
+        try:
+            until = anyio.current_time() + TAKEOVER_S
+            is_resumed = await self._resumed(thread_id, seen)
+            while not is_resumed and anyio.current_time() < until:
+                await anyio.sleep(LOOK_S)
+                is_resumed = await self._resumed(thread_id, seen)
+            if not is_resumed:
+                logger.warning("thread %s has no owner in %g s", thread_id, TAKEOVER_S)
+                self._give_up()
+        finally:
+            del self._taken_over[thread_id]
+            over.set()
+
+    def _give_up(self) -> None:
+        """Close the client's connection, as it has missed what cannot be sent again."""
+        assert self._end is not None
+        peer = self._group.hub.connections.peers.get(self._end.connection_id)
+        if peer is not None:
+            peer.give_up()
+
+    async def _resumed(self, thread_id: str, seen: Followed) -> bool:
+        """Resume a thread for a client and bring it up to date; False: not yet."""
+        context = self._own_context("thread/resume")
+        asked = {"threadId": thread_id, "excludeTurns": True}
+        request = Request("thread/resume", "thread/resume", asked)
+        try:
+            owner = await self._group.owners.owner(thread_id)
+            if owner is None or owner.node_id == self._group.owners.node_id:
+                text = await self._requests.dispatch(context, request)
+                is_error = context.failure is not None
+            else:
+                link = await self._link(owner)
+                text, is_error = await link.call(request, context)
+                if not is_error:
+                    link.followed.setdefault(thread_id, replace(seen))
+                    self._routes[thread_id] = link
+        except (OSError, LinkLost, OwnerMoved, RpcError) as exc:
+            logger.info("thread %s cannot be followed yet: %s", thread_id, exc or type(exc))
+            return False
+        try:
+            if not is_error:
+                for event in missed(thread_id, seen, await self._newest_turns(thread_id)):
+                    self._group.hub.notify(context.connection_id, event)
+        finally:
+            context.answered()
+        return not is_error or not _is_retriable(text)
+
+    async def _newest_turns(self, thread_id: str) -> list[Turn]:
+        """Read the newest turns of a thread, with as much of their items as fits an answer."""
+        for view in ("full", "summary", "notLoaded"):
+            context = self._own_context("thread/turns/list")
+            asked = {"threadId": thread_id, "limit": NEWEST_TURNS, "itemsView": view}
+            request = Request("thread/turns/list", "thread/turns/list", asked)
+            text = await self._requests.dispatch(context, request)
+            context.answered()
+            if context.failure is None:
+                return _TURNS.validate_python(from_json(text)["result"]["data"])
+        return []
+
+    def _own_context(self, method: str) -> RequestContext[Any]:
+        """Return the context of a request that this node makes for the client."""
+        assert self._end is not None
+        assert self._client is not None
+        capabilities = self._client.capabilities.model_copy(update={"experimental_api": True})
+        client = replace(self._client, capabilities=capabilities)
+        return RequestContext(self._end.connection_id, method, False, client, self.services)
+
+
+def _error(context: RequestContext[Any], request: Request, error: RpcError) -> str:
+    context.failure = error.word
+    return render_error(request.id, error.to_wire(), jsonrpc=context.jsonrpc)
+
+
+def _is_retriable(text: str) -> bool:
+    """Whether an error may be over soon: a thread that is gone stays so."""
+    data = from_json(text)["error"].get("data") or {}
+    return data.get("code") in ("threadBusy", "storageFailed", "ownerLost", "ownerUnreachable")
+
+
+@asynccontextmanager
+async def client_routes(requests: Requests, group: Group) -> AsyncIterator[ClientRoutes]:
+    """Give the routes of a client; its links end with the context."""
+    async with anyio.create_task_group() as tasks:
+        yield ClientRoutes(requests, group, tasks)
+        tasks.cancel_scope.cancel()

@@ -1,0 +1,72 @@
+"""The server as a node of a group: its id, its secret, and what lets others of the group in.
+
+Source: docs/scale.md, "How nodes reach one another".
+"""
+
+import time
+
+import anyio.to_thread
+
+from app_server.config.node import SECRET_KEY, GroupSettings
+from app_server.config.values import ConfigError
+from app_server.fleet.routing import Group
+from app_server.handlers.services import Services
+from app_server.peer.node import NodeAddress, NodeUnreachable
+from app_server.threads.owners import Owner, ThreadOwners
+from app_server.transport.guards import read_shared_secret
+from app_server.transport.node_tokens import NodeTokens
+from app_server.transport.websocket import NODE_SUBPROTOCOL
+
+
+class GroupNode:
+    """A node of a group; it has an id once its store is open."""
+
+    def __init__(self, secret: bytes) -> None:
+        self.tokens = NodeTokens(secret, self)
+        self.owners: ThreadOwners | None = None
+        """None until the store is open."""
+
+    @property
+    def id(self) -> str | None:
+        """Id of this node; see Node."""
+        return None if self.owners is None else self.owners.node_id
+
+    def now_s(self) -> float:
+        """Return seconds that all nodes count alike; see Node."""
+        return time.time() if self.owners is None else self.owners.now_s()
+
+    def address_of(self, owner: Owner) -> NodeAddress:
+        """Return the address of another node for one connection.
+
+        Raises:
+            NodeUnreachable: it has none.
+        """
+        if owner.address is None:
+            raise NodeUnreachable("it has no address", is_final=True)
+        return NodeAddress(owner.address, self.tokens.issue(owner.node_id), NODE_SUBPROTOCOL)
+
+
+async def open_node(settings: GroupSettings) -> GroupNode:
+    """Read the secret of a group.
+
+    Raises:
+        ConfigError: its file cannot be read, or holds none.
+    """
+    file = settings.secret_file
+    try:
+        return GroupNode(await anyio.to_thread.run_sync(read_shared_secret, file))
+    except OSError as exc:
+        raise ConfigError(f"{SECRET_KEY}: {file} cannot be read: {exc.strerror}") from None
+    except ValueError as exc:
+        raise ConfigError(f"{SECRET_KEY}: {file}: {exc}") from None
+
+
+def group_of(node: GroupNode, services: Services) -> Group:
+    """Return what routes of clients need of a group; the node's store is open."""
+    assert node.owners is not None
+    return Group(
+        owners=node.owners,
+        hub=services.hub,
+        is_loaded=lambda thread_id: services.sessions.find(thread_id) is not None,
+        address_of=node.address_of,
+    )

@@ -1,0 +1,137 @@
+"""How nodes let one another in, and what becomes of addresses and secrets that are wrong."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import jwt
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import InvalidStatus
+from websockets.typing import Subprotocol
+
+from app_server.config.node import GroupSettings, read_node
+from app_server.config.values import Config, ConfigError
+from app_server.transport.node_tokens import ISSUER
+from app_server.transport.websocket import NODE_SUBPROTOCOL
+from tests.support.harness import write_config
+from tests.support.model import ScriptedModel, says
+from tests.support.processes import Running, run_cli, running
+from tests.support.threads.nodes import SECRET, running_nodes
+
+pytestmark = pytest.mark.postgresql
+
+
+async def refused(url: str, token: str | None, protocol: str = NODE_SUBPROTOCOL) -> tuple[int, str]:
+    """Return how a connection is refused: status and text."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    with pytest.raises(InvalidStatus) as caught:
+        async with connect(
+            url, proxy=None, additional_headers=headers, subprotocols=[Subprotocol(protocol)]
+        ):
+            pass
+    response = caught.value.response
+    return response.status_code, (response.body or b"").decode()
+
+
+async def test_whoever_shows_no_good_token_gets_one_answer(
+    tmp_path: Path, database_url: str
+) -> None:
+    claims = {"iss": ISSUER, "sub": "a", "aud": "b", "exp": 2**31, "jti": "c"}
+    tokens = [None, "no-token", jwt.encode(claims, SECRET, "HS256")]
+    async with running_nodes(tmp_path, database_url, 1) as nodes:
+        (url,) = nodes.all[0].urls
+        answers = {await refused(url, token) for token in tokens}
+        assert answers == {(401, "A bearer token is needed.\n")}
+        # Clients of this machine need none, as before.
+        async with nodes.all[0].client() as client:
+            await client.call("model/list", {})
+
+
+@contextlib.asynccontextmanager
+async def node(
+    folder: Path, name: str, database_url: str, model: ScriptedModel, config: str
+) -> AsyncIterator[Running]:
+    write_config(folder / name, model.url, config)
+    async with running(folder / name, options=["--store", database_url]) as server:
+        yield server
+
+
+async def test_addresses_that_lead_elsewhere_are_noticed(tmp_path: Path, database_url: str) -> None:
+    (tmp_path / "one").write_text(SECRET)
+    (tmp_path / "two").write_text(SECRET + " of another group")
+    secret = f'node_secret_file = "{tmp_path}/one"\n'
+    async with ScriptedModel().serve() as model, contextlib.AsyncExitStack() as stack:
+        model.scripts = [says("hi")]
+
+        async def opened(name: str, config: str) -> Running:
+            return await stack.enter_async_context(
+                node(tmp_path, name, database_url, model, config)
+            )
+
+        asked = await opened("asked", secret)
+        (url,) = asked.urls
+        third = await opened("third", secret)
+        wrong = {
+            # One leads to the node that is asked, one to a third, one to a closed door.
+            "itself": f'node_address = "{url}/x"\n{secret}',
+            "elsewhere": f'node_address = "{third.urls[0]}/x"\n{secret}',
+            "foreign": f'node_secret_file = "{tmp_path}/two"\n',
+        }
+        client = await stack.enter_async_context(asked.client())
+        for name, config in wrong.items():
+            owner = await opened(name, config)
+            at_owner = await stack.enter_async_context(owner.client())
+            thread_id = await at_owner.start_thread()
+            failed = await client.refusal("thread/resume", {"threadId": thread_id})
+            assert failed.data == {
+                "code": "ownerUnreachable",
+                "threadId": thread_id,
+                "retriable": True,
+            }
+            # What is read comes from the database all the same.
+            read = await client.call("thread/read", {"threadId": thread_id})
+            assert read["thread"]["id"] == thread_id
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ({"node_address": "ws://a:1"}, "needs node_secret_file"),
+        ({"node_address": "http://a:1", "node_secret_file": "s"}, "must be ws://HOST:PORT"),
+        ({"node_address": "ws://u@a:1", "node_secret_file": "s"}, "must be ws://HOST:PORT"),
+        ({"node_address": "ws://a:0", "node_secret_file": "s"}, "must be ws://HOST:PORT"),
+        ({"node_address": "ws://a:99999", "node_secret_file": "s"}, "must be ws://HOST:PORT"),
+        ({"node_address": "ws://a/?b", "node_secret_file": "s"}, "must be ws://HOST:PORT"),
+        ({"node_address": "", "node_secret_file": "s"}, "must be ws://HOST:PORT"),
+        ({"node_secret_file": ""}, "must name a file"),
+        ({"node_secret_file": 7}, "string"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(keys: dict[str, object], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        read_node(Config(keys).view(), Path("/home"))
+
+
+def test_settings_of_a_node() -> None:
+    assert read_node(Config({}).view(), Path("/home")) is None
+    keys = {"node_secret_file": "secret", "node_address": "wss://a.example/nodes"}
+    read = read_node(Config(keys).view(), Path("/home"))
+    assert read == GroupSettings(Path("/home/secret"), "wss://a.example/nodes")
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"), [(None, "cannot be read"), ("short", "at least 32 bytes")]
+)
+def test_a_secret_that_is_none_ends_the_start(
+    tmp_path: Path, database_url: str, content: str | None, problem: str
+) -> None:
+    if content is not None:
+        (tmp_path / "secret").write_text(content)
+    (tmp_path / "config.toml").write_text('node_secret_file = "secret"\n')
+    ended = run_cli(
+        "--home", str(tmp_path), "--store", database_url, "--listen", "ws://127.0.0.1:0"
+    )
+    assert ended.returncode == 1
+    assert problem in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1

@@ -1,0 +1,87 @@
+"""Tokens of nodes: for one node, once, for a minute by a clock that all share."""
+
+from dataclasses import dataclass
+
+import jwt
+import pytest
+from websockets.datastructures import Headers
+
+from app_server.transport import node_tokens
+from app_server.transport.node_tokens import ISSUER, LIFE_S, NodeTokens
+
+SECRET = b"a secret of thirty-two bytes, or more"
+ME = "01a2203f-860d-7120-b637-669d9cbe38b5"
+OTHER = "01a2203f-860d-7120-b637-000000000000"
+
+
+@dataclass
+class Clock:
+    """A node whose time stands still."""
+
+    id: str | None = ME
+    at_s: float = 1000.0
+
+    def now_s(self) -> float:
+        return self.at_s
+
+
+def shown(token: str) -> Headers:
+    return Headers({"Authorization": f"Bearer {token}"})
+
+
+def signed(secret: bytes = SECRET, **claims: object) -> str:
+    known = {"iss": ISSUER, "sub": OTHER, "aud": ME, "exp": 1060, "jti": "one"}
+    given = {name: value for name, value in {**known, **claims}.items() if value is not None}
+    return jwt.encode(given, secret, algorithm="HS256")
+
+
+def test_a_token_lets_its_node_in_once_and_within_a_minute() -> None:
+    mine, others = Clock(), Clock(OTHER)
+    here, there = NodeTokens(SECRET, mine), NodeTokens(SECRET, others)
+    token = there.issue(ME)
+    assert here.lets_in(shown(token))
+    assert not here.lets_in(shown(token))
+    late = there.issue(ME)
+    mine.at_s = 1000.0 + LIFE_S
+    assert not here.lets_in(shown(late))
+    others.at_s = mine.at_s
+    assert here.lets_in(shown(there.issue(ME)))
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "",
+        "no.token",
+        signed(b"another secret of thirty-two bytes or more"),
+        signed(iss="somebody"),
+        signed(iss=None),
+        signed(sub=ME),
+        signed(aud=OTHER),
+        signed(aud=[ME]),
+        signed(aud=None),
+        signed(exp=1000),
+        signed(exp=1000 + 2 * LIFE_S),
+        signed(exp=None),
+        signed(exp="soon"),
+        signed(jti=None),
+        jwt.encode({"iss": ISSUER, "sub": OTHER, "aud": ME, "exp": 1060, "jti": "x"}, "", "none"),
+    ],
+)
+def test_others_are_refused(token: str) -> None:
+    assert not NodeTokens(SECRET, Clock()).lets_in(shown(token))
+
+
+def test_the_form_that_others_are_made_of_is_accepted() -> None:
+    assert NodeTokens(SECRET, Clock()).lets_in(shown(signed()))
+    assert not NodeTokens(SECRET, Clock(None)).lets_in(shown(signed()))
+    assert not NodeTokens(SECRET, Clock()).lets_in(Headers())
+
+
+def test_no_more_are_remembered_than_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_tokens, "MAX_REMEMBERED", 2)
+    clock, sender = Clock(), NodeTokens(SECRET, Clock(OTHER))
+    tokens = NodeTokens(SECRET, clock)
+    assert [tokens.lets_in(shown(sender.issue(ME))) for _ in range(3)] == [True, True, False]
+    clock.at_s += LIFE_S
+    assert tokens.lets_in(shown(signed(exp=clock.at_s + 1)))
