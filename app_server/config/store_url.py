@@ -82,7 +82,7 @@ class StoreUrl:
         return f"{shown}{mark}{'&'.join(kept)}" if kept else shown
 
     def taking_password(self, environ: MutableMapping[str, str]) -> "StoreUrl":
-        """Take the password out of the environment, which what a server starts gets a copy of."""
+        """Move the password out of the environment, which children of the server inherit."""
         if self.has_password or not (password := environ.pop(PASSWORD_VARIABLE, "")):
             return self
         mark = "&" if "?" in self.url else "?"

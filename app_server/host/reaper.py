@@ -12,7 +12,7 @@ from pathlib import Path
 
 import anyio
 
-from app_server.host.helpers import end_helper, start_helper
+from app_server.host.scripts import end_script, start_script
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class Reaper:
             if self._is_connected:
                 return
             try:
-                self._watchdog = await start_helper(WATCHDOG, stdin=subprocess.PIPE)
+                self._watchdog = await start_script(WATCHDOG, stdin=subprocess.PIPE)
             except OSError as exc:
                 logger.warning("children may outlive a crash: no watchdog: %s", exc)
                 return
@@ -67,7 +67,7 @@ class Reaper:
             return
         assert watchdog.stdin is not None
         watchdog.stdin.close()
-        await end_helper(watchdog, CLOSE_S)
+        await end_script(watchdog, CLOSE_S)
 
     @property
     def _is_connected(self) -> bool:

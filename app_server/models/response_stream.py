@@ -7,7 +7,7 @@ Source: docs/wire.md, "Bounds".
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import anyio
@@ -49,14 +49,14 @@ BEGUN_BYTES = 1024
 _Delta: TypeAlias = TextDelta | SummaryDelta | ReasoningDelta | CallInputDelta
 
 
+@dataclass(slots=True)
 class ResponseBounds:
     """Counts one response, event by event."""
 
-    def __init__(self) -> None:
-        self._streamed = 0
-        self._total = 0
-        self._texts: dict[str | None, int] = {}
-        """Of items that have begun, by id; those of an item without one are under None."""
+    _streamed: int = 0
+    _total: int = 0
+    _texts: dict[str | None, int] = field(default_factory=dict)
+    """Of items that have begun, by id; those of an item without one are under None."""
 
     def read(self, count: int) -> None:
         """Count bytes of the body.

@@ -57,6 +57,8 @@ class LiveSettings:
         """The files that the project has or may get, and the thread's own profile."""
         self._stamps: Sequence[Stamp | None] | None = None
         """Of these files when they were read; None: they have to be read again."""
+        self._seen: Mapping[Path, Stamp | None] | None = None
+        """Stamps of all files at the last look, if an edit since then would have changed one."""
 
     async def changed(self) -> NewSettings | None:
         """Return the settings if they have changed and are usable, else None.
@@ -70,9 +72,12 @@ class LiveSettings:
             ConfigError: a file of the project, or the thread's own profile, cannot be used.
         """
         for _ in range(MAX_READS):
-            if (left_s := self._unquiet_s()) > 0:
-                await anyio.sleep(left_s)
             before = self._look()
+            if before == self._seen:
+                return None
+            if (left_s := _unquiet_s(before)) > 0:
+                await anyio.sleep(left_s)
+                before = self._look()
             try:
                 found = await self._read()
             except ConfigError:
@@ -80,6 +85,9 @@ class LiveSettings:
                     raise
             else:
                 if before.items() <= self._look().items():
+                    now_ns = time.time_ns()
+                    is_sure = all(is_settled(stamp, now_ns) for stamp in before.values())
+                    self._seen = before if is_sure else None
                     return found
             # It was written meanwhile: an editor may have begun with an empty file.
             self._changes = UNSEEN
@@ -87,7 +95,7 @@ class LiveSettings:
 
     def forget(self) -> None:
         """Have the next look find a change: it is to be tried with other settings on top."""
-        self._changes = UNSEEN
+        self._changes, self._seen = UNSEEN, None
 
     async def _read(self) -> NewSettings | None:
         try:
@@ -104,12 +112,6 @@ class LiveSettings:
         """Stat the files of the user, and the project's that were read before."""
         return {file: stamp_of(file) for file in (*self._configuration.files, *self._files)}
 
-    def _unquiet_s(self) -> float:
-        """Return for how long the file that was written last is to be left alone."""
-        newest_ns = max(stamp.modified_ns if stamp else 0 for stamp in self._look().values())
-        age_s = time.time() - newest_ns / 1e9
-        return QUIET_S - age_s if 0 <= age_s < QUIET_S else 0
-
     def _read_own(self, base: Config) -> NewSettings:
         files, now_ns = project_files(Path(self._folder)), time.time_ns()
         self._files = files if self._chosen is None else [*files, self._chosen.file]
@@ -121,3 +123,10 @@ class LiveSettings:
         return NewSettings(
             base, projects, None if chosen is None else self._configuration.read_again(chosen)
         )
+
+
+def _unquiet_s(stamps: Mapping[Path, Stamp | None]) -> float:
+    """Return for how long the file that was written last is to be left alone."""
+    newest_ns = max(stamp.modified_ns if stamp else 0 for stamp in stamps.values())
+    age_s = time.time() - newest_ns / 1e9
+    return QUIET_S - age_s if 0 <= age_s < QUIET_S else 0

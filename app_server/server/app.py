@@ -5,6 +5,7 @@ Source: docs/architecture.md, "Life of a process".
 
 import gc
 import logging
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -133,7 +134,8 @@ class AppServer:
             stack.enter_context(accept_failures_logged_once())
             # Before anything begins that listens: all of it inherits this.
             first = await read_start_settings(settings.sources, settings.store)
-            settings = replace(settings, store=first.store, node=first.node)
+            store = first.store and first.store.taking_password(os.environ)
+            settings = replace(settings, store=store, node=first.node)
             node = None
             if settings.node is not None:
                 node = await (await load(_open_node))(settings.node)

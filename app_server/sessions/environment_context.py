@@ -25,10 +25,8 @@ from app_server.extensions.skills.catalog import SkillCatalog
 from app_server.extensions.skills.in_turns import (
     MAX_NAMED,
     SCHEME,
-    NeededServer,
     SkillNames,
     named_skills,
-    needed_servers,
     skill_names,
     skills_text,
 )
@@ -241,26 +239,14 @@ class ThreadSkills:
         """Return the model's list of the skills that were read last."""
         return skills_text(self._found)
 
-    async def with_named(self, user_input: TurnInput) -> TurnInput:
-        """Add the text of skills that the input names with `$name`, and does not have yet."""
+    def used_by(self, user_input: TurnInput) -> "list[FoundSkill]":
+        """Return the skills that an input has as parts of its own, or names with `$name`."""
+        if not self._found:
+            return []
         given = _paths(user_input)
-        named = [
-            SkillUserInput(type="skill", name=one.skill.name, path=str(one.skill.file))
-            for one in self._named(user_input)
-            if str(one.skill.file) not in given
-        ]
-        if not named:
-            return user_input
-        return replace(user_input, items=[*user_input.items, *await user_message(named)])
-
-    def needed_servers(self, user_input: TurnInput) -> list[NeededServer]:
-        """Return the MCP servers that the skills of an input declare."""
-        return needed_servers(self._used(user_input))
-
-    def plugins(self, user_input: TurnInput) -> list[str]:
-        """Return the ids of the plugins that the skills of an input come from."""
-        used = self._used(user_input)
-        return [one.plugin_id for one in used if one.plugin_id is not None]
+        used = [one for one in self._found if str(one.skill.file) in given]
+        named = named_skills(text_of_input(user_input.content), self._found)
+        return used + [one for one in named if one not in used]
 
     def elsewhere(self, user_input: TurnInput) -> SkillNames:
         """Return what may name skills that are not in files: names that no file has, and URIs."""
@@ -272,13 +258,20 @@ class ThreadSkills:
             tuple(dict.fromkeys(path for path in paths if path.startswith(SCHEME)))[:MAX_NAMED],
         )
 
-    def _used(self, user_input: TurnInput) -> "list[FoundSkill]":
-        given = _paths(user_input)
-        used = [one for one in self._found if str(one.skill.file) in given]
-        return used + [one for one in self._named(user_input) if one not in used]
 
-    def _named(self, user_input: TurnInput) -> "list[FoundSkill]":
-        return named_skills(text_of_input(user_input.content), self._found)
+async def with_skills(user_input: TurnInput, used: "Sequence[FoundSkill]") -> TurnInput:
+    """Add the text of the skills that an input names, and does not have as parts of its own."""
+    if not used:
+        return user_input
+    given = _paths(user_input)
+    named = [
+        SkillUserInput(type="skill", name=one.skill.name, path=str(one.skill.file))
+        for one in used
+        if str(one.skill.file) not in given
+    ]
+    if not named:
+        return user_input
+    return replace(user_input, items=[*user_input.items, *await user_message(named)])
 
 
 def _mentioned(user_input: TurnInput) -> list[str]:

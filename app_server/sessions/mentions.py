@@ -11,6 +11,7 @@ import anyio
 
 from app_server.extensions.contract.registration import RuntimeMetadata
 from app_server.extensions.contract.turns import NamedPlugin
+from app_server.extensions.skills.folders import FoundSkill
 from app_server.extensions.skills.in_turns import MAX_NAMED, SkillNames
 from app_server.mcp.catalog.config import ServerConfig
 from app_server.mcp.servers import skills as server_skills
@@ -63,18 +64,20 @@ class InputMentions:
     context: ThreadContext
     skills: ThreadSkills
 
-    def named_by(self, user_input: TurnInput) -> NamedByInput:
-        """Return what the input that begins a turn names; its skills have been read."""
+    def named_by(self, user_input: TurnInput, skills: Sequence[FoundSkill]) -> NamedByInput:
+        """Return what the input that begins a turn names; `skills` are those that it uses."""
         content = user_input.content
         named = self.context.server.plugins.mentions.named
         plugins = named(content, self.context.servers.context())
-        of_skills = self.skills.plugins(user_input)
         paths = [part.path for part in content if isinstance(part, MentionUserInput)]
         reads_skills = self.context.settings.reads_server_skills
         servers = [path.removeprefix(SERVER_SCHEME) for path in paths if _is_server(path)]
         return NamedByInput(
             plugins=plugins,
-            plugin_ids=frozenset(of_skills).union(plugin.id for plugin in plugins),
+            plugin_ids=frozenset(
+                {plugin.id for plugin in plugins}
+                | {one.plugin_id for one in skills if one.plugin_id is not None}
+            ),
             servers=frozenset(servers),
             skills=self.skills.elsewhere(user_input) if reads_skills else SkillNames(),
         )

@@ -134,7 +134,7 @@ class ThreadSession:
         Raises:
             OSError: the disk refused `last`; the thread goes on as before.
         """
-        async with self.slot.exclusive():
+        async with self.slot.exclusive:
             was_open = not self.slot.closed
             if was_open and last:
                 await self.log.append(*last)

@@ -112,7 +112,10 @@ class SkillServers:
             questions=[_question(missing)],
             is_blocking=True,
         )
-        with anyio.move_on_after(ANSWER_S) as limit, self.context.status.waiting_on_user_input():
+        with (
+            anyio.move_on_after(ANSWER_S) as limit,
+            self.context.status.waiting_on("waitingOnUserInput"),
+        ):
             answer, _ = await self.context.clients.ask(METHOD, params)
         if limit.cancelled_caught:
             return False

@@ -18,7 +18,7 @@ from typing import TypeAlias
 import anyio
 
 from app_server.config.values import ConfigError
-from app_server.extensions.skills.in_turns import NeededServer
+from app_server.extensions.skills.in_turns import NeededServer, needed_servers
 from app_server.models.interface import ModelFailure, kind_of
 from app_server.models.prompt.request import message, outputs_for_open_calls
 from app_server.models.prompt.user_input import TurnInput, user_message
@@ -26,7 +26,7 @@ from app_server.observability.log_context import REQUEST, THREAD, TURN
 from app_server.observability.telemetry.spans import span, without_span
 from app_server.runtime.clock import Clock
 from app_server.sessions.code_review import CodeReview
-from app_server.sessions.environment_context import EnvironmentMessages
+from app_server.sessions.environment_context import EnvironmentMessages, with_skills
 from app_server.sessions.managed_policy import with_required
 from app_server.sessions.mentions import NOTHING_NAMED, InputMentions, NamedByInput
 from app_server.sessions.settings import of_review, of_turn
@@ -169,7 +169,8 @@ class ThreadTurns:
         context, settings = self.context, work.settings
         context.server.plugins.installed.switch_off(context.log.id, settings.disabled_plugin_ids)
         environment = await self.environment.news(of_turn(settings))
-        user_input = await self.environment.skills.with_named(work.user_input)
+        skills = self.environment.skills.used_by(work.user_input)
+        user_input = await with_skills(work.user_input, skills)
         at_ms = context.clock.now_ms()
         shown = user_message_item(user_input, context.clock, at_ms)
         await context.log.append(
@@ -186,8 +187,8 @@ class ThreadTurns:
         return GivenInput(
             message=shown,
             items=user_input.items,
-            needed_servers=self.environment.skills.needed_servers(user_input),
-            named=self.mentions.named_by(user_input),
+            needed_servers=needed_servers(skills),
+            named=self.mentions.named_by(user_input, skills),
         )
 
     async def _write_start(self, turn_id: str) -> None:
@@ -417,7 +418,7 @@ class Turn(RunningTurn):
         finally:
             # As long as the disk takes: without an end the thread would wait for one for ever.
             with anyio.CancelScope(shield=True):
-                async with context.slot.exclusive():
+                async with context.slot.exclusive:
                     if context.slot.turn is self:
                         end = "interrupted" if failure is None else "failed"
                         await self._end(end, failure)
@@ -540,7 +541,7 @@ class Turn(RunningTurn):
         context = self._context
         if not context.log.state.queued:
             return
-        async with context.slot.exclusive():
+        async with context.slot.exclusive:
             queued = list(context.log.state.queued)
             await context.log.append(InputTaken(at_ms=context.clock.now_ms()), sync=False)
         for entry in queued:
@@ -549,7 +550,7 @@ class Turn(RunningTurn):
 
     async def _end_unless_queued(self) -> bool:
         """End the turn, unless input is queued that it has to go on for; return whether it did."""
-        async with self._context.slot.exclusive():
+        async with self._context.slot.exclusive:
             queued = self._context.log.state.queued
             if any(entry.message is not None or entry.steers for entry in queued):
                 return False

@@ -109,7 +109,7 @@ class CommandBeside:
             OSError: the disk refused; the command must not be started.
         """
         slot = self.commands.context.slot
-        async with slot.exclusive():
+        async with slot.exclusive:
             if slot.turn is not self.turn:
                 return None
             thread_command = shell.announce(prepared, recorder)

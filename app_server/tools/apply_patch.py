@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 import anyio
@@ -90,7 +91,8 @@ class PatchArguments(ToolArguments):
     input: str
 
 
-def patch_declaration(*, is_freeform: bool, environments: Sequence[str]) -> JsonObject:
+@lru_cache
+def patch_declaration(*, is_freeform: bool, environments: tuple[str, ...]) -> JsonObject:
     """Declare the tool; `environments` are the ids that a patch can choose from, if any."""
     grammar = LARK_ENVIRONMENTS if environments else LARK
     more = ""
@@ -132,7 +134,7 @@ class ApplyPatch(TurnTool):
         """Declare the tool, freeform if the model takes that; not without a folder to work in."""
         if not self.turn.settings.working_folders:
             return []
-        names = self.environments.names
+        names = tuple(self.environments.names)
         return [patch_declaration(is_freeform=model.freeform_patch, environments=names)]
 
     def offers(self, call: RequestedCall) -> bool:
@@ -201,7 +203,7 @@ class ApplyPatch(TurnTool):
                 planned = await planned_here(patch, cwd, sandbox_policy)
                 return await self._carry_out(item_id, planned, text, found, cwd)
             policy = work_policy(self.environments, found)
-            started = self.environments.machines.start_patch(found.id, cwd, policy)
+            started = self.context.server.environments.start_patch(found.id, cwd, policy)
             async with planned_there(found.id, started, text) as planned:
                 return await self._carry_out(item_id, planned, text, found, cwd)
         except NoEnvironment as exc:

@@ -107,11 +107,8 @@ class DynamicTools:
         """Take what `checked_specs` returned."""
         self._namespaces = {spec["name"]: spec for spec in specs if spec["type"] == "namespace"}
         self._tools = {(tool.namespace, tool.name): tool for tool in _tools(specs)}
-
-    @property
-    def deferred(self) -> list[DynamicTool]:
+        self.deferred = [tool for tool in self._tools.values() if tool.is_deferred]
         """Tools that a model must search for."""
-        return [tool for tool in self._tools.values() if tool.is_deferred]
 
     def find(self, namespace: str | None, name: str) -> DynamicTool | None:
         """Return a tool, declared or deferred."""

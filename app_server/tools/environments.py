@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import anyio
 
-from app_server.host.environments import Environments, UnknownEnvironment
+from app_server.host.environments import UnknownEnvironment
 from app_server.host.exec.client.process import read_beginning
 from app_server.permissions.grants import Grant
 from app_server.permissions.sandbox.policy import (
@@ -15,7 +15,6 @@ from app_server.permissions.sandbox.policy import (
     effective_policy_of,
     through_proxy,
 )
-from app_server.permissions.sandbox.roots import MachinePaths
 from app_server.turns.context import ThreadContext
 from app_server.turns.slot import RunningTurn
 from protocol.exec.processes import ExecGrant, WorkPolicy
@@ -65,16 +64,6 @@ class TurnEnvironments:
     turn: RunningTurn
 
     @property
-    def machines(self) -> Environments:
-        """Environments of all threads."""
-        return self.context.server.environments
-
-    @property
-    def machine_paths(self) -> MachinePaths:
-        """Paths of this machine that a sandbox policy needs."""
-        return self.context.settings.machine_paths
-
-    @property
     def names(self) -> list[str]:
         """The ids that a call can choose from, the one that is meant without a choice first.
 
@@ -83,7 +72,7 @@ class TurnEnvironments:
         """
         settings = self.turn.settings
         if settings.environments is None and not settings.without_environment:
-            ids = [LOCAL, *self.machines.elsewhere]
+            ids = [LOCAL, *self.context.server.environments.elsewhere]
         else:
             ids = [one.environment_id for one in settings.working_folders]
         return ids if len(ids) > 1 else []
@@ -97,7 +86,7 @@ class TurnEnvironments:
             NoEnvironment: it is none of the thread's, which may have none at all, not known, or out
                 of reach.
         """
-        settings, machines = self.turn.settings, self.machines
+        settings, machines = self.turn.settings, self.context.server.environments
         if not settings.working_folders:
             raise NoEnvironment(NONE_CHOSEN)
         environment_id = self._id_of(named)
@@ -128,7 +117,7 @@ class TurnEnvironments:
             }
             settings = settings.model_copy(update=there)
         confined = self.granted(environment_id).widened(
-            effective_policy_of(settings, self.machine_paths)
+            effective_policy_of(settings, self.context.settings.machine_paths)
         )
         return through_proxy(confined, self.context.settings.network_proxy)
 
@@ -189,7 +178,7 @@ async def read_elsewhere(
             reach.
     """
     policy = work_policy(environments, found)
-    opening = environments.machines.open_file(found.id, path, policy)
+    opening = environments.context.server.environments.open_file(found.id, path, policy)
     try:
         with anyio.fail_after(READ_S):
             content, _ = await read_beginning(opening, limit_bytes)

@@ -151,9 +151,13 @@ class ExecCommand(TurnTool):
         self, call_id: str, arguments: ExecArguments, found: FoundEnvironment, cwd: str
     ) -> _Planned:
         try:
-            shell = await self._shell(arguments, found)
+            # That of another machine is looked for there, by its name.
+            shell = arguments.shell or found.shell
+            if found.shell is None:
+                shell = await anyio.to_thread.run_sync(find_shell, arguments.shell)
         except UnknownShell as exc:
             raise BadCall(_failed(str(exc))) from exc
+        assert shell is not None
         login = arguments.login and self.context.machine.settings.allow_login_shell
         is_users = arguments.shell is None
         script = await self.context.approvals.commands.read(arguments.cmd, shell, is_users=is_users)
@@ -182,20 +186,6 @@ class ExecCommand(TurnTool):
             policy=UNCONFINED_WORK if found.is_here else work_policy(self.environments, found),
         )
         return _Planned(arguments=arguments, request=request, line=line)
-
-    @staticmethod
-    async def _shell(arguments: ExecArguments, found: FoundEnvironment) -> str:
-        """Return the path of the shell; one of another machine is looked for there, by its name."""
-        if found.shell is not None:
-            return arguments.shell or found.shell
-        return await anyio.to_thread.run_sync(find_shell, arguments.shell)
-
-    def _connections(self, command: ThreadCommand, sandbox_policy: EffectivePolicy) -> Gate | None:
-        """Return what decides about the command's connections; None where nothing has to."""
-        if sandbox_policy.proxy is None:
-            return None
-        approvals = self.context.approvals.network
-        return approvals.of_command(sandbox_policy.proxy, self.turn.id, command)
 
     async def _ask(
         self, command: ThreadCommand, planned: _Planned, needed: NeedsApproval
@@ -232,14 +222,21 @@ class ExecCommand(TurnTool):
     ) -> str:
         began_s = time.perf_counter()
         try:
-            gate = self._connections(command, sandbox_policy)
+            gate: Gate | None = None
+            if sandbox_policy.proxy is not None:
+                network = self.context.approvals.network
+                gate = network.of_command(sandbox_policy.proxy, self.turn.id, command)
             await self.context.commands.start(command, planned.line, sandbox_policy, gate)
         except SandboxUnavailable as exc:
             await command.decline()
             return _failed(str(exc), *command.read_notes())
         except OSError as exc:
             return await self._not_started(command, exc)
-        has_ended = await self._wait(command, planned.arguments.yield_s)
+        assert command.process is not None
+        with self.context.timeouts.move_on_after(planned.arguments.yield_s):
+            await command.process.finished.wait()
+        # Or it goes on behind the turns.
+        has_ended = command.exit_code is not None or not await self.context.commands.leave(command)
         if has_ended and await self._may_run_unsandboxed(command, planned, sandbox_policy):
             command.again()
             return await self._run(command, planned, UNRESTRICTED)
@@ -257,13 +254,6 @@ class ExecCommand(TurnTool):
             state_line(command.exit_code, command.session_id),
             command.read_notes(),
         )
-
-    async def _wait(self, command: ThreadCommand, yield_s: float) -> bool:
-        """Wait until the command has ended, or goes on behind the turns."""
-        assert command.process is not None
-        with self.context.timeouts.move_on_after(yield_s):
-            await command.process.finished.wait()
-        return command.exit_code is not None or not await self.context.commands.leave(command)
 
     async def _may_run_unsandboxed(
         self, command: ThreadCommand, planned: _Planned, sandbox_policy: EffectivePolicy

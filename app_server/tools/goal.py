@@ -11,7 +11,7 @@ from pydantic_core import to_json
 
 from app_server.models.catalogue.models import ModelFeatures
 from app_server.turns.calls import RequestedCall, ToolArguments, function_declaration
-from app_server.turns.goals import MAX_OBJECTIVE_CHARS, Goals
+from app_server.turns.goals import MAX_OBJECTIVE_CHARS, Goals, is_active
 from app_server.turns.tools import TurnTool
 from protocol.model import Json, JsonObject
 from protocol.threads.thread import ThreadGoal
@@ -69,7 +69,7 @@ class GoalTool(TurnTool):
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare the one that makes a goal, and the others while there is one to work on."""
         create = [CREATE_GOAL] if self.goals.may_be_created else []
-        return [*create, *(GOAL_FUNCTIONS.values() if self.goals.is_active else ())]
+        return [*create, *(GOAL_FUNCTIONS.values() if is_active(self.goals.goal) else ())]
 
     def may_overlap(self, call: RequestedCall) -> bool:
         """Each is one step."""

@@ -139,7 +139,7 @@ class PluginInstall(TurnTool):
             message=meta.suggest_reason,
             requested_schema=McpElicitationSchema(type="object", properties={}),
         )
-        with self.context.status.waiting_on_approval():
+        with self.context.status.waiting_on("waitingOnApproval"):
             answer, _ = await self.context.clients.ask(ELICITATION, question)
         return answer if isinstance(answer, McpServerElicitationRequestResponse) else None
 

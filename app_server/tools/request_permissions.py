@@ -107,7 +107,7 @@ class RequestPermissions(TurnTool):
         read, write = _absolute(files.read, cwd), _absolute(files.write, cwd)
         if found.is_here:
             # The user is asked about where links lead, and what is there now is what is granted.
-            held = self.environments.machine_paths.pinned
+            held = self.context.settings.machine_paths.pinned
             read = _once(await anyio.to_thread.run_sync(held.look_at, read))
             write = _once(await anyio.to_thread.run_sync(held.look_at, write))
         profile = _profile(read, write, request.permissions.network)

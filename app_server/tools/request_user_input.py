@@ -5,6 +5,7 @@ Source: docs/tools.md, "Questions to the user".
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from pydantic import Field
 
@@ -88,7 +89,7 @@ class RequestUserInput(TurnTool):
             questions=[_shown(question) for question in questions],
             is_blocking=True,
         )
-        with self.context.status.waiting_on_user_input():
+        with self.context.status.waiting_on("waitingOnUserInput"):
             answer, _ = await self.context.clients.ask(METHOD, params)
         if not isinstance(answer, ToolRequestUserInputResponse):
             answer = ToolRequestUserInputResponse(answers={})
@@ -108,6 +109,7 @@ def _shown(question: _Question) -> ToolRequestUserInputQuestion:
     )
 
 
+@cache
 def _declaration(*, in_every_mode: bool) -> JsonObject:
     where = "in every mode" if in_every_mode else "in plan mode alone"
     option = {

@@ -56,7 +56,7 @@ class ToolSearch(TurnTool):
 
     def notes(self) -> Sequence[str]:
         """Say which tools can be searched."""
-        lines = self.clients.deferred_lines()
+        lines = self.clients.deferred_lines() if self.clients.deferred else []
         if self._deferred_of_servers():
             lines = [*deferred_lines(self.servers.tools()), *lines]
         return [deferred_note(lines)] if lines else []

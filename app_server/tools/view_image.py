@@ -37,6 +37,7 @@ _DESCRIPTION = (
     f"{MAX_IMAGE_BYTES // 1024 // 1024} MiB)."
 )
 _PATH = text("The file; begins at the working folder.")
+_DECLARATION = function_declaration(NAME, _DESCRIPTION, {"path": _PATH})
 
 
 class _View(ToolArguments):
@@ -58,9 +59,10 @@ class ViewImage(TurnTool):
         """Declare the function to a model that takes images, in a thread with files."""
         if not model.images or not self.turn.settings.working_folders:
             return []
-        members = {"path": _PATH}
-        if names := self.environments.names:
-            members["environment_id"] = environment_member(names)
+        names = self.environments.names
+        if not names:
+            return [_DECLARATION]
+        members = {"path": _PATH, "environment_id": environment_member(names)}
         return [function_declaration(NAME, _DESCRIPTION, members, required=["path"])]
 
     def may_overlap(self, call: RequestedCall) -> bool:

@@ -143,17 +143,12 @@ class ThreadCommand:
         self.is_ordered = False
         """Its start was ordered: it may run, and print, before `process` is known."""
         self._notes: list[str] = []
-        self._recorder = recorder
+        self.recorder = recorder
         self._output = KeptOutput()
         self._deltas = OutputDeltas(recorder, item.id)
         self._began_s = time.perf_counter()
         self._writing = anyio.Lock()
         self._is_aborted = False
-
-    @property
-    def thread_id(self) -> str:
-        """The thread that it is of."""
-        return self._recorder.log.id
 
     def take(self, stream: Stream, data: bytes) -> None:
         """Take output; never waits."""
@@ -198,18 +193,16 @@ class ThreadCommand:
         assert status is not None
         return 128 - status if status < 0 else status
 
-    def so_far(self) -> CommandExecutionThreadItem:
-        """Return the item as it is now, with what was printed so far."""
-        return self._item(self._output)
+    def so_far(self, output: KeptOutput | None = None) -> CommandExecutionThreadItem:
+        """Return the item as it is now, with what was printed so far, or with `output`."""
+        printed = self._output if output is None else output
+        text = printed.text() if printed.total else None
+        return self.item.model_copy(update={"aggregated_output": text})
 
     def snapshot(self, limit_bytes: int) -> CommandExecutionThreadItem:
         """Return the item with all output that clients were sent; what waited is sent first."""
         self._deltas.send()
-        return self._item(self._output.shortened(limit_bytes))
-
-    def _item(self, output: KeptOutput) -> CommandExecutionThreadItem:
-        text = output.text() if output.total else None
-        return self.item.model_copy(update={"aggregated_output": text})
+        return self.so_far(self._output.shortened(limit_bytes))
 
     async def leave_running(self) -> bool:
         """Leave it running in the background; False if its process has ended meanwhile.
@@ -220,7 +213,7 @@ class ThreadCommand:
         async with self._writing:
             if self.exit_code is not None:
                 return False
-            await self._recorder.left_running(self.so_far())
+            await self.recorder.left_running(self.so_far())
             self.is_background = True
             return True
 
@@ -275,9 +268,9 @@ class ThreadCommand:
         self.item = item
         try:
             if self.is_background:
-                await self._recorder.completed_after_turn(item)
+                await self.recorder.completed_after_turn(item)
             else:
-                await self._recorder.completed(item)
+                await self.recorder.completed(item)
         finally:
             self.completed.set()
 
@@ -430,8 +423,9 @@ class ThreadCommands:
         self, item: CommandExecutionThreadItem, line: str, recorder: TurnRecorder
     ) -> ThreadCommand:
         """Give a command its session id, which is in its item from now on."""
-        while (session_id := _new_session_id()) in self._commands:
-            pass
+        session_id = ""
+        while not session_id or session_id in self._commands:
+            session_id = str(MIN_SESSION + secrets.randbelow(MAX_SESSION + 1 - MIN_SESSION))
         item.process_id = session_id
         self._opened += 1
         command = ThreadCommand(item, line, recorder, self._opened)
@@ -454,7 +448,13 @@ class ThreadCommands:
         if self._closed:
             raise OSError(0, "the thread is being closed")
         machine = self.machine
-        given = _given(command.thread_id, command.item.id)
+        thread_id = command.recorder.log.id
+        given = {
+            **PLAIN_OUTPUT,
+            "CODEX_SESSION_ID": thread_id,
+            "CODEX_THREAD_ID": thread_id,
+            "CODEX_TOOL_CALL_ID": command.item.id,
+        }
         command.is_ordered = True
         if line.environment_id == LOCAL:
             launch = CommandLaunch(
@@ -586,10 +586,6 @@ class ThreadCommands:
                 tasks.start_soon(_stop, command)
 
 
-def _new_session_id() -> str:
-    return str(MIN_SESSION + secrets.randbelow(MAX_SESSION + 1 - MIN_SESSION))
-
-
 async def _stop(command: ThreadCommand) -> None:
     try:
         await command.stop()
@@ -600,8 +596,3 @@ async def _stop(command: ThreadCommand) -> None:
 
 def _silent_since(command: ThreadCommand) -> float:
     return command.output_s
-
-
-def _given(thread_id: str, call_id: str) -> dict[str, str]:
-    ids = {"CODEX_THREAD_ID": thread_id, "CODEX_TOOL_CALL_ID": call_id}
-    return {**PLAIN_OUTPUT, "CODEX_SESSION_ID": thread_id, **ids}

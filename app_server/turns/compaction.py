@@ -131,7 +131,8 @@ class Compactor:
                     await attempts.wait(failure)
             else:
                 break
-        await requests.account(summary.usage)
+        if summary.usage is not None:
+            await requests.account(summary.usage)
         requests.emit_limits(summary.limits)
         return summary.text
 

@@ -46,11 +46,6 @@ class Goals:
         return self._log.state.metadata.goal
 
     @property
-    def is_active(self) -> bool:
-        """Whether there is a goal to work on."""
-        return _is_active(self.goal)
-
-    @property
     def may_be_created(self) -> bool:
         """Whether the thread can have goals: those in memory alone cannot."""
         return not self._log.ephemeral
@@ -116,7 +111,7 @@ class Goals:
         Raises:
             OSError: the disk refused.
         """
-        if usage is None or not _is_active(self.goal):
+        if usage is None or not is_active(self.goal):
             return
         tokens = max(usage.input_tokens - usage.cached_input_tokens + usage.output_tokens, 0)
         at_ms = self._clock.now_ms()
@@ -124,7 +119,7 @@ class Goals:
 
         def decide(state: ThreadState) -> Sequence[Record]:
             goal = state.metadata.goal
-            if goal is None or not _is_active(goal):
+            if goal is None or not is_active(goal):
                 return []
             return [GoalChanged(at_ms=at_ms, goal=_after(goal, tokens, seconds, at_ms))]
 
@@ -151,12 +146,12 @@ class Goals:
         at_ms = self._clock.now_ms()
         marks: list[MetadataRecord] = []
         goal = state.metadata.goal
-        if goal is not None and _is_active(goal):
+        if goal is not None and is_active(goal):
             changed = _ended(_after(goal, 0, self._seconds(), at_ms), end, error)
             if end != "completed":
                 marks.append(GoalChanged(at_ms=at_ms, goal=changed))
             goal = changed
-        if end != "interrupted" and not _is_active(goal):
+        if end != "interrupted" and not is_active(goal):
             marks.append(unread_from(state.metadata.read_state, turn_id, at_ms))
         return marks
 
@@ -193,7 +188,7 @@ class Goals:
             OSError: the disk refused.
         """
         goal = self.goal
-        if goal is None or not _is_active(goal) or self._held:
+        if goal is None or not is_active(goal) or self._held:
             return None
         if self._turns_alone >= MAX_TURNS_ALONE:
             await self.set_status(None, "blocked")
@@ -215,7 +210,8 @@ def within_budget(goal: ThreadGoal) -> ThreadGoal:
     return goal
 
 
-def _is_active(goal: ThreadGoal | None) -> bool:
+def is_active(goal: ThreadGoal | None) -> bool:
+    """Whether there is a goal to work on."""
     return goal is not None and goal.status == "active"
 
 
@@ -229,7 +225,7 @@ def _after(goal: ThreadGoal, tokens: int, seconds: int, at_ms: int) -> ThreadGoa
 
 
 def _ended(goal: ThreadGoal, end: str, error: TurnError | None) -> ThreadGoal:
-    if end != "failed" or not _is_active(goal):
+    if end != "failed" or not is_active(goal):
         return goal
     limited = error is not None and error.codex_error_info == "usageLimitExceeded"
     return goal.model_copy(update={"status": "usageLimited" if limited else "blocked"})

@@ -111,8 +111,10 @@ class ModelExchange:
         finally:
             self.is_under_way = False
         self.last_message = response.last_message or self.last_message
-        await self.requests.account(response.usage)
-        self.requests.emit_limits(response.limits)
+        if response.usage is not None:
+            await self.requests.account(response.usage)
+        if response.limits:
+            self.requests.emit_limits(response.limits)
         return response
 
     async def _make_room(self) -> None:

@@ -40,10 +40,8 @@ class ModelRequests:
             raise self.announced(ModelFailure(f"Model provider `{provider_id}` not found"))
         return Attempts(self, provider)
 
-    async def account(self, usage: TokenUsageBreakdown | None) -> None:
+    async def account(self, usage: TokenUsageBreakdown) -> None:
         """Add what a request used to the thread's account, and notify."""
-        if usage is None:
-            return
         before = self.recorder.log.state.usage
         account = ThreadTokenUsage(
             total=usage if before is None else _sum(before.total, usage),

@@ -262,17 +262,17 @@ class ThreadServers:
         await self.look_at_files()
         self.take_over()
         ends_at = grace_ends_at(self.live())
-        with anyio.CancelScope(
-            deadline=_look_ends_at(self._catalog, self.config, self.live().settings)
-        ):
-            if not self._has_asked:
-                await self._discovered.wait()
+        if not (self._has_asked and self._catalog.is_current):
+            deadline = _look_ends_at(self._catalog, self.config, self.live().settings)
+            with anyio.CancelScope(deadline=deadline):
+                if not self._has_asked:
+                    await self._discovered.wait()
+                if not self._catalog.is_current:
+                    await _discover_extensions(self._catalog, self.config)
+            self._has_asked = True
             if not self._catalog.is_current:
-                await _discover_extensions(self._catalog, self.config)
-        self._has_asked = True
-        if not self._catalog.is_current:
-            await self._catalog.prepare(self.config)
-            self.live().update(self._resolved())
+                await self._catalog.prepare(self.config)
+                self.live().update(self._resolved())
         self.live().revive()
         await wait_for_grace(self.live(), ends_at)
         await wait_for_wanted(self.live(), is_wanted)

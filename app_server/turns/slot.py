@@ -8,12 +8,7 @@ that clients are shown of it. Does not know: how a turn runs.
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
-    asynccontextmanager,
-    contextmanager,
-)
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -193,9 +188,10 @@ class TurnSlot:
         """Whether the thread is leaving memory; changed under `exclusive`."""
         self.draining = False
         """Whether no turn begins any more; the running one goes on."""
-        self._accepting = anyio.Lock()
+        self.exclusive = anyio.Lock()
+        """Keeps anything else from being accepted, and turns from ending."""
         self._beginning = anyio.Lock()
-        """Lock to begin turns, taken before `_accepting`; its holder keeps an idle thread idle."""
+        """Lock to begin turns, taken before `exclusive`; its holder keeps an idle thread idle."""
 
     @property
     def active_turn_id(self) -> str | None:
@@ -221,10 +217,6 @@ class TurnSlot:
 
     # Who may change what.
 
-    def exclusive(self) -> AbstractAsyncContextManager[None]:
-        """Keep anything else from being accepted, and turns from ending, in the context."""
-        return self._accepting
-
     @asynccontextmanager
     async def changing(self) -> AsyncIterator[None]:
         """Be `exclusive` in a thread that is open.
@@ -232,7 +224,7 @@ class TurnSlot:
         Raises:
             SessionClosed: nothing is accepted any more.
         """
-        async with self._accepting:
+        async with self.exclusive:
             self._require_open()
             yield
 
@@ -246,7 +238,7 @@ class TurnSlot:
         Raises:
             SessionClosed: no turn begins any more.
         """
-        async with self._beginning, self._accepting:
+        async with self._beginning, self.exclusive:
             self._require_open()
             if self.draining and not while_draining:
                 raise SessionClosed
@@ -262,7 +254,7 @@ class TurnSlot:
         async with self._beginning:
             self.cancel()
             await self.idle.wait()
-            async with self._accepting:
+            async with self.exclusive:
                 self._require_open()
                 yield
 
@@ -325,16 +317,9 @@ class SessionStatus:
         """Send the status to every client."""
         self._clients.status(self.current)
 
-    def waiting_on_approval(self) -> AbstractContextManager[None]:
-        """Show that the user is asked for approval, for as long as the context lasts."""
-        return self._waiting_on("waitingOnApproval")
-
-    def waiting_on_user_input(self) -> AbstractContextManager[None]:
-        """Show that the model asked the user something, for as long as the context lasts."""
-        return self._waiting_on("waitingOnUserInput")
-
     @contextmanager
-    def _waiting_on(self, flag: ThreadActiveFlag) -> Iterator[None]:
+    def waiting_on(self, flag: ThreadActiveFlag) -> Iterator[None]:
+        """Show for as long as the context lasts that the user is asked something."""
         self._waiting[flag] += 1
         if self._slot.turn is not None:
             self._slot.turn.user_was_asked = True

@@ -114,13 +114,14 @@ class ToolTable:
         """Run a tool between the user's hooks, which may refuse the call, or change it."""
         if call.kind == "search":
             return await tool.run(call)
-        before = await self._fire("PreToolUse", HookedCall.of(call), call.call_id)
-        if before.blocked is not None:
-            return HookedCall.of(call).refusal(before.blocked)
-        if before.changed_input is not None:
-            call = HookedCall.of(call).changed(call, before.changed_input)
-        output = await tool.run(call)
         shown = HookedCall.of(call)
+        before = await self._fire("PreToolUse", shown, call.call_id)
+        if before.blocked is not None:
+            return shown.refusal(before.blocked)
+        if before.changed_input is not None:
+            call = shown.changed(call, before.changed_input)
+            shown = HookedCall.of(call)
+        output = await tool.run(call)
         response = shown.response(output)
         after = await self._fire("PostToolUse", shown, call.call_id, tool_response=response)
         return output if after.blocked is None else after.blocked
@@ -145,4 +146,7 @@ class ToolTable:
         return outcome
 
     def _find(self, call: RequestedCall) -> TurnTool | None:
-        return next((tool for tool in self.tools if tool.offers(call)), None)
+        for tool in self.tools:
+            if tool.offers(call):
+                return tool
+        return None

@@ -57,7 +57,7 @@ async def test_a_watchdog_that_died_is_replaced_and_knows_all_groups() -> None:
 async def test_children_start_without_a_watchdog_where_there_can_be_none(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("app_server.host.helpers.sys.executable", "/no/such")
+    monkeypatch.setattr("app_server.host.scripts.sys.executable", "/no/such")
     async with processes() as local, local.run(Launch("true", inherited=["PATH"])) as child:
         with anyio.fail_after(WAIT_S):
             await child.ended.wait()

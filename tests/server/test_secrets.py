@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,10 @@ from typing import Any
 import pytest
 
 from app_server.cli.serve import quiet_libraries
+from app_server.config.store_url import StoreUrl
+from app_server.config.values import ConfigError
+from app_server.server.app import AppServer
+from app_server.server.settings import Settings
 from tests.support.harness import WireClient, claim, serve, stdio_server
 from tests.support.mcp_peers.calls import http_peer, raw_call
 from tests.support.model import calls
@@ -65,6 +70,25 @@ async def test_no_planted_secret_leaves_the_server(
     assert [
         path for path, content in everything_on_disk(tmp_path) if SECRET.encode() in content
     ] == []
+
+
+@claim("secrets:database-password")
+async def test_children_do_not_inherit_the_password_of_the_database(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[StoreUrl | None] = []
+
+    async def open_stores(home: Path, address: object, store: StoreUrl | None) -> None:
+        opened.append(store)
+        raise ConfigError("the database is not there")
+
+    monkeypatch.setattr("app_server.server.core.open_stores", open_stores)
+    monkeypatch.setenv("PGPASSWORD", SECRET)
+    url = StoreUrl.parse("postgresql://tests@127.0.0.1:1/threads")
+    with pytest.raises(ConfigError, match="the database is not there"):
+        await AppServer(Settings(tmp_path, [], store=url)).run(lambda urls: None)
+    assert opened == [StoreUrl(f"{url.url}?password={SECRET}")]
+    assert "PGPASSWORD" not in os.environ
 
 
 class Listening:

@@ -157,7 +157,7 @@ class Offers:
 
 
 def _read_candidates() -> "Callable[..., list[SuggestedPlugin]]":
-    from app_server.extensions.plugins.candidates import read_candidates
+    from app_server.extensions.plugins.read_plugins import read_candidates
 
     return read_candidates
 

@@ -221,23 +221,20 @@ class LocalCommand:
             data = b""
         *lines, self._line = (self._line + data).split(b"\n")
         for line in lines:
-            self._handle_line(line)
+            word, _, rest = line.partition(b" ")
+            if word == b"started":
+                self.pid = int(rest)
+                if not self.started.done():
+                    self.started.set_result(None)
+            elif word == b"failed":
+                number, _, what = rest.partition(b" ")
+                error = OSError(int(number), os.strerror(int(number)), os.fsdecode(what))
+                if not self.started.done():
+                    self.started.set_exception(error)
+            elif word == b"exited":
+                self._ended(int(rest))
         if not data:
             self._supervisor_gone()
-
-    def _handle_line(self, line: bytes) -> None:
-        word, _, rest = line.partition(b" ")
-        if word == b"started":
-            self.pid = int(rest)
-            if not self.started.done():
-                self.started.set_result(None)
-        elif word == b"failed":
-            number, _, what = rest.partition(b" ")
-            error = OSError(int(number), os.strerror(int(number)), os.fsdecode(what))
-            if not self.started.done():
-                self.started.set_exception(error)
-        elif word == b"exited":
-            self._ended(int(rest))
 
     def _ended(self, returncode: int) -> None:
         if self.returncode is None:

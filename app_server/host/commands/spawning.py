@@ -16,8 +16,8 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from app_server.host.helpers import end_helper, start_helper
 from app_server.host.sandbox.linux.process_limits import ServerGroup
+from app_server.host.scripts import end_script, start_script
 
 SPAWNER = Path(__file__).with_name("spawner.py")
 
@@ -92,7 +92,7 @@ class Spawner:
             with theirs:
                 ours.setblocking(False)
                 try:
-                    self._process = await start_helper(
+                    self._process = await start_script(
                         SPAWNER, *(() if entrance is None else (entrance,)), stdin=theirs.fileno()
                     )
                 except BaseException:
@@ -107,7 +107,7 @@ class Spawner:
         if connection is not None:
             connection.close()
         if process is not None:
-            await end_helper(process, CLOSE_S)
+            await end_script(process, CLOSE_S)
 
 
 async def _send(connection: socket.socket, fds: Sequence[int]) -> None:

@@ -323,7 +323,7 @@ class ModelLists:
         """Return what a model can do, by the catalogue and by what is known of its provider."""
         features = features_of(model, provider)
         # A list that is too old by now is better than none.
-        last = None if provider is None else self._kept.last(_key(provider))
+        last = None if provider is None else self._kept.last((provider.id, provider.base_url))
         listed = None if last is None or last.models is None else last.models.get(model)
         return features if listed is None else listed.over(features)
 
@@ -337,7 +337,7 @@ class ModelLists:
         if provider.requires_openai_auth:
             # Its list has all that was ever served and says nothing of any: the catalogue counts.
             return None
-        key = _key(provider)
+        key = provider.id, provider.base_url
         kept = self._kept.get(key)
         if kept is None:
             task = self._asking.get(key)
@@ -369,10 +369,6 @@ class ModelLists:
         finally:
             del self._asking[key]
         self._kept.put(key, answer, FAILED_S if answer.models is None else KEPT_S)
-
-
-def _key(provider: Provider) -> _Key:
-    return provider.id, provider.base_url
 
 
 VERBOSITIES = ("low", "medium", "high")

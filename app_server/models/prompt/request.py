@@ -61,15 +61,18 @@ def request_body(
     shown = state.history if history is None else history
     if not features.images:
         shown = without_images(shown)
+    developer = (
+        settings.developer_instructions or state.created.developer_instructions,
+        *notes,
+        STYLES.get(settings.personality or ""),
+    )
     body: JsonObject = {
         "model": settings.model,
-        "instructions": _instructions(state),
+        "instructions": settings.base_instructions
+        or state.created.base_instructions
+        or BASE_INSTRUCTIONS,
         "input": [
-            *_developer_messages(
-                settings.developer_instructions or state.created.developer_instructions,
-                *notes,
-                STYLES.get(settings.personality or ""),
-            ),
+            *(message("developer", text) for text in developer if text),
             *shown,
         ],
         "tools": list(tools),
@@ -109,15 +112,6 @@ def _effort(chosen: str | None, features: ModelFeatures) -> str | None:
     if chosen != SHARED_EFFORT:
         return chosen or features.default_effort
     return "xhigh" if "xhigh" in features.efforts else "medium"
-
-
-def _instructions(state: ThreadState) -> str:
-    chosen = state.in_force.base_instructions or state.created.base_instructions
-    return chosen or BASE_INSTRUCTIONS
-
-
-def _developer_messages(*texts: str | None) -> list[JsonObject]:
-    return [message("developer", text) for text in texts if text]
 
 
 def message(role: str, text: str) -> JsonObject:

@@ -164,6 +164,8 @@ class LiveThread:
         `warnings` say what could not be read when it was loaded.
         """
         self.id = state.id
+        self.ephemeral = state.created.ephemeral
+        """Whether the thread is in memory alone."""
         self.state = state
         self.open_items = OpenItems()
         """Items that the running turn has begun and the log does not have yet."""
@@ -175,11 +177,6 @@ class LiveThread:
         self._deferred: list[Record] = []
         self._closed = False
         self._write_lock = anyio.Lock()
-
-    @property
-    def ephemeral(self) -> bool:
-        """Whether the thread is in memory alone."""
-        return self.state.created.ephemeral
 
     def take_warnings(self) -> list[str]:
         """Return and clear the warnings from loading the thread."""
@@ -208,8 +205,9 @@ class LiveThread:
         async with self._write_lock:
             if self._closed:
                 raise LogClosed(self.id)
-            # What was deferred comes first, and `decide` sees it.
-            await self._write_deferred()
+            if self._deferred:
+                # It comes first, and `decide` sees it.
+                await self._write_deferred()
             records = decide(self.state)
             if not records:
                 return records
@@ -221,9 +219,8 @@ class LiveThread:
         self._deferred.extend(records)
 
     async def _write_deferred(self) -> None:
-        if self._deferred:
-            await self._write(tuple(self._deferred), sync=True)
-            self._deferred.clear()
+        await self._write(tuple(self._deferred), sync=True)
+        self._deferred.clear()
 
     async def _write(self, records: Sequence[Record], *, sync: bool) -> None:
         with anyio.CancelScope(shield=True):
@@ -254,7 +251,8 @@ class LiveThread:
                 raise LogClosed(self.id)
             writer = self._writer
             assert writer is not None, "only stored threads have a log to read again"
-            await self._write_deferred()
+            if self._deferred:
+                await self._write_deferred()
             with anyio.CancelScope(shield=True):
                 # Read before it is written: a log that cannot be read is not changed.
                 left = await writer.read_before(record.before_turn_id)
@@ -278,7 +276,8 @@ class LiveThread:
             if self._closed:
                 return
             try:
-                await self._write_deferred()
+                if self._deferred:
+                    await self._write_deferred()
             except OSError as exc:
                 logger.warning("the end of thread %s cannot be written: %s", self.id, exc)
             self._closed = True

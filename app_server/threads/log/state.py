@@ -501,17 +501,15 @@ def _is_output(item: JsonObject) -> bool:
     return not kind.endswith("_output")
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class KeptItems:
     """Items in their order, as objects, or as their lines until somebody looks at them."""
 
-    __slots__ = ("_entries", "left_out", "size")
-
-    def __init__(self) -> None:
-        self._entries: deque[tuple[ThreadItem | bytes, int]] = deque()
-        self.left_out = 0
-        """Items before these, which left memory."""
-        self.size = 0
-        """Bytes of their lines."""
+    _entries: deque[tuple[ThreadItem | bytes, int]] = field(default_factory=deque, init=False)
+    left_out: int = field(default=0, init=False)
+    """Items before these, which left memory."""
+    size: int = field(default=0, init=False)
+    """Bytes of their lines."""
 
     def add(self, item: ThreadItem | bytes, size: int) -> None:
         """Append an item, or the `itemCompleted` line that holds it."""

@@ -18,7 +18,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import ClassVar, Literal, TypeAlias
 
 import anyio
@@ -128,9 +127,15 @@ class ThreadQuestions:
     _withdrawable: dict[anyio.CancelScope, str | None] = field(default_factory=dict, init=False)
     """With the turn that ends each."""
 
-    def open(self, question: Question) -> "OpenQuestion":
-        """Make a question to be decided in a context, which the thread's status shows."""
-        return OpenQuestion(self, question)
+    @contextmanager
+    def open(self, question: Question) -> Iterator["OpenQuestion"]:
+        """Give a question to be decided in the context, which the thread's status may show."""
+        asks_hooks = question.hooked is not None and self.hooks.listens("PermissionRequest")
+        with ExitStack() as status:
+            opened = OpenQuestion(self, question, asks_hooks, status)
+            if not (asks_hooks or opened.is_reviewed):
+                status.enter_context(self.status.waiting_on("waitingOnApproval"))
+            yield opened
 
     async def record(self, action: RecordedAction, decision: Decision) -> None:
         """Write a decision to the thread's log.
@@ -173,33 +178,20 @@ class ThreadQuestions:
         self.clients.emit(WarningNotification(thread_id=self.log.id, message=message))
 
 
+@dataclass(frozen=True, slots=True)
 class OpenQuestion:
     """An open question: while it lasts, the thread's status may show that the user is asked."""
 
-    def __init__(self, questions: ThreadQuestions, question: Question) -> None:
-        self._questions = questions
-        self._question = question
-        self._status = ExitStack()
-        self._asks_hooks = question.hooked is not None and questions.hooks.listens(
-            "PermissionRequest"
-        )
-
-    def __enter__(self) -> "OpenQuestion":
-        if not (self._asks_hooks or self._is_reviewed):
-            self._status.enter_context(self._questions.status.waiting_on_approval())
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        failure: BaseException | None,
-        place: TracebackType | None,
-    ) -> None:
-        self._status.__exit__(kind, failure, place)
+    questions: ThreadQuestions
+    question: Question
+    asks_hooks: bool
+    status: ExitStack
+    """Leaves the status with the question."""
 
     @property
-    def _is_reviewed(self) -> bool:
-        return is_reviewed(self._question.reviewer, self._questions.log.state.in_force)
+    def is_reviewed(self) -> bool:
+        """Whether the reviewer decides, and not the user, by the settings as they are now."""
+        return is_reviewed(self.question.reviewer, self.questions.log.state.in_force)
 
     async def decide(self) -> Decision:
         """Ask the hooks, then the reviewer or the user, and record the decision.
@@ -210,21 +202,21 @@ class OpenQuestion:
         Raises:
             OSError: the decision cannot be recorded; the action must not be done.
         """
-        decision = await self._ask_hooks() if self._asks_hooks else None
+        decision = await self._ask_hooks() if self.asks_hooks else None
         if decision is None:
             try:
                 # The settings of the turn may have changed while a hook ran.
-                decision = await (self._ask_reviewer() if self._is_reviewed else self._ask_user())
+                decision = await (self._ask_reviewer() if self.is_reviewed else self._ask_user())
             except BaseException:
                 await self._record_withdrawn()
                 raise
-        await self._questions.record(self._question, decision)
+        await self.questions.record(self.question, decision)
         return decision
 
     async def _ask_hooks(self) -> Decision | None:
-        question, hooked = self._question, self._question.hooked
+        question, hooked = self.question, self.question.hooked
         assert hooked is not None
-        outcome = await self._questions.hooks.fire(
+        outcome = await self.questions.hooks.fire(
             "PermissionRequest",
             question.turn_id,
             hooked.name,
@@ -238,15 +230,15 @@ class OpenQuestion:
 
     async def _ask_reviewer(self) -> Decision:
         try:
-            await self._questions.reviewer.review(self._question.planned)
+            await self.questions.reviewer.review(self.question.planned)
         except ApprovalRefused as exc:
             return Decision(is_allowed=False, by="reviewer", word="decline", text=str(exc))
         return Decision(is_allowed=True, by="reviewer", word="accept")
 
     async def _ask_user(self) -> Decision:
-        questions, question = self._questions, self._question
-        if self._asks_hooks:
-            self._status.enter_context(questions.status.waiting_on_approval())
+        questions, question = self.questions, self.question
+        if self.asks_hooks:
+            self.status.enter_context(questions.status.waiting_on("waitingOnApproval"))
         timeout_s = questions.timeout_s if question.is_timed else None
         try:
             with anyio.fail_after(timeout_s):
@@ -266,4 +258,4 @@ class OpenQuestion:
         withdrawn = Decision(is_allowed=False, by="server", word="cancel")
         # Whatever stopped the turn is what comes through.
         with anyio.CancelScope(shield=True), suppress(OSError):
-            await self._questions.record(self._question, withdrawn)
+            await self.questions.record(self.question, withdrawn)

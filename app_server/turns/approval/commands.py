@@ -161,8 +161,9 @@ class CommandApprovals:
         else:
             # Hundreds of commands take tens of milliseconds.
             verdict = await anyio.to_thread.run_sync(verdict_on, *given)
-        if isinstance(verdict, NeedsApproval) and self._is_remembered(
-            request, sandboxed=verdict.sandboxed
+        if (
+            isinstance(verdict, NeedsApproval)
+            and _key(request, sandboxed=verdict.sandboxed) in self._remembered
         ):
             return Run(verdict.sandboxed)
         return verdict
@@ -174,7 +175,7 @@ class CommandApprovals:
         """
         if not may_leave_sandbox(self.questions.log.state.in_force.approval_policy):
             return Refuse("")
-        if self._is_remembered(request, sandboxed=False):
+        if _key(request, sandboxed=False) in self._remembered:
             return Run(sandboxed=False)
         amendment = unsandboxed_amendment(request.facts, await self._rules())
         return NeedsApproval(sandboxed=False, reason=RETRY, amendment=amendment)
@@ -268,9 +269,6 @@ class CommandApprovals:
         except ConfigError:
             return False
         return trust == "trusted"
-
-    def _is_remembered(self, request: CommandRequest, *, sandboxed: bool) -> bool:
-        return _key(request, sandboxed=sandboxed) in self._remembered
 
     async def _learn(self, words: Sequence[str]) -> None:
         try:

@@ -79,7 +79,7 @@ class Elicitations:
             return await self._review(question.turn_id, wire, metadata)
         if wire.needs_extension and not clients.can_ask(ELICITATION, wire):
             raise BadQuestion(f"Unsupported elicitation mode: {wire.mode}")
-        waiting = questions.status.waiting_on_approval()
+        waiting = questions.status.waiting_on("waitingOnApproval")
         with questions.withdrawn_with(question.turn_id) as scope, waiting:
             answer, _ = await clients.ask(ELICITATION, wire)
         if scope.cancelled_caught:

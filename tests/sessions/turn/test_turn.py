@@ -115,7 +115,7 @@ async def test_a_turn_ends_whenever_what_comes_before_its_end_is_written(
         async with slot.reserve():
             turn = await session.queue.turns.begin(CompactionWork())
         # As more input for the turn does that the disk holds up.
-        async with slot.exclusive():
+        async with slot.exclusive:
             turn.interrupt()
             turn.run_soon()
             await anyio.wait_all_tasks_blocked()

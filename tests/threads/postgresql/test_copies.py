@@ -1,5 +1,6 @@
 """store in PostgreSQL: a home that is copied into a database and back has the same bytes."""
 
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -17,17 +18,21 @@ from app_server.threads.postgresql.database import Database
 from app_server.threads.postgresql.store import PostgresStore
 from app_server.threads.rows import ThreadQuery
 from protocol.log.filing import SectionPut
+from protocol.log.metadata import ReadStateChanged
 from protocol.log.rollout import (
     ArchivedChanged,
+    HistoryCompacted,
     NameChanged,
     Record,
+    ThreadCreated,
     TurnsReverted,
     render_record,
 )
-from protocol.threads.thread import ThreadSection
+from protocol.threads.thread import ThreadSection, TurnThreadUnreadPosition
+from tests.support.processes import EXECUTABLE
 from tests.support.receiver.stages import entry
 from tests.support.threads.histories import turn
-from tests.support.threads.stores import CLOCK, created
+from tests.support.threads.stores import CLOCK, created, raw
 
 pytestmark = pytest.mark.postgresql
 
@@ -42,9 +47,9 @@ def database(database_url: str) -> Iterator[Database]:
     opened.close()
 
 
-def log_in(home: Path, *lines: bytes | Record, thread_id: str | None = None) -> str:
-    """Write a log of a new thread; returns its id."""
-    first = created(thread_id=thread_id)
+def log_in(home: Path, *lines: bytes | Record, first: ThreadCreated | None = None) -> str:
+    """Write the log of a thread, a new one without `first`; returns its id."""
+    first = created() if first is None else first
     path = LogPaths(home / "threads").path_of(first.thread_id)
     path.parent.mkdir(parents=True, exist_ok=True)
     content = [render_record(first)]
@@ -63,6 +68,16 @@ def home_of_all_kinds(home: Path) -> None:
     log_in(home, b'{"v":99,"atMs":5,"type":"later","x":1}\n', *turn(0, "newer"))
     log_in(home, NameChanged(at_ms=3, name="with \0 in it"), *turn(0, "nul \0"))
     log_in(home, *turn(0, "x" * 3_000_000))
+    forked = log_in(home, *turn(0, "forked"))
+    log_in(home, *turn(0, "forked"), *turn(1, "b"), first=created(forked_from_id=forked))
+    log_in(
+        home,
+        *turn(0, "long"),
+        HistoryCompacted(at_ms=7, turn_id="t0", items=[raw("short")]),
+        *turn(1, "c"),
+    )
+    unread = TurnThreadUnreadPosition(turn_id="t0")
+    log_in(home, *turn(0, "new"), ReadStateChanged(at_ms=9, first_unread=unread, revision="1"))
     filing_path(home).write_bytes(render_record(SECTION))
     path = ledger_path(home)
     path.parent.mkdir(parents=True)
@@ -153,7 +168,7 @@ def test_what_differs_or_is_written_is_named_and_left_alone(
     assert done.threads == 1
     (left,) = done.left
     assert left.startswith(f"{held} is written by process ")
-    log_in(tmp_path, *turn(0, "other"), thread_id=mine)
+    log_in(tmp_path, *turn(0, "other"), first=created(thread_id=mine))
     again = import_home(tmp_path, database, silent)
     assert (again.threads, again.left) == (
         1,
@@ -161,22 +176,28 @@ def test_what_differs_or_is_written_is_named_and_left_alone(
     )
 
 
-class Killed(BaseException):
-    """What ends a copy in the middle."""
-
-
-def killed(text: str) -> None:
-    raise Killed
-
-
-def test_an_import_that_was_killed_is_repeated(tmp_path: Path, database: Database) -> None:
-    for number in range(101):
+@pytest.mark.process
+def test_an_import_that_was_killed_is_repeated(
+    tmp_path: Path, database: Database, database_url: str
+) -> None:
+    home_of_all_kinds(tmp_path)
+    for number in range(200):
         log_in(tmp_path, *turn(0, f"text {number}"))
-    with pytest.raises(Killed):
-        import_home(tmp_path, database, killed)
+    count = len(logs_of(tmp_path))
+    importing = subprocess.Popen(
+        [str(EXECUTABLE), "store", "import", "--store", database_url, "--home", str(tmp_path)],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert importing.stderr is not None
+    assert importing.stderr.readline() == f"thread 100 of {count}\n".encode()
+    importing.kill()
+    importing.communicate()
     done = import_home(tmp_path, database, silent)
-    assert (done.threads + done.there, done.left) == (101, [])
+    assert (done.threads + done.there, done.left) == (count, [])
     assert done.there >= 99
+    back = tmp_path / "back"
+    assert export_home(database, back, silent).threads == count
+    assert logs_of(back) == logs_of(tmp_path)
 
 
 def test_two_imports_at_once_copy_each_thread_once(tmp_path: Path, database: Database) -> None:

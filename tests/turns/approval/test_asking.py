@@ -1,7 +1,7 @@
 """turns.approval.asking: what is left of a question that is interrupted, or the disk refuses."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -42,20 +42,22 @@ class Place:
     has_hook: bool = False
     seen: list[str] = field(default_factory=list)
 
-    def question(self) -> OpenQuestion:
+    def questions(self) -> ThreadQuestions:
         hooks = SimpleNamespace(listens=lambda event: self.has_hook, fire=self.fire)
         in_force = SimpleNamespace(approvals_reviewer="user")
         state = SimpleNamespace(in_force=in_force)
-        questions = ThreadQuestions(
+        return ThreadQuestions(
             log=cast(Any, SimpleNamespace(id="t", state=state, append=self.append)),
             clients=cast(Any, SimpleNamespace(ask=self.ask)),
             reviewer=cast(Any, None),
             clock=SystemClock(),
-            status=cast(Any, SimpleNamespace(waiting_on_approval=self.waiting)),
+            status=cast(Any, SimpleNamespace(waiting_on=self.waiting)),
             timeout_s=None,
             hooks=cast(Any, hooks),
         )
-        return questions.open(
+
+    def question(self) -> AbstractContextManager[OpenQuestion]:
+        return self.questions().open(
             AnyQuestion(
                 action="command",
                 turn_id="turn",
@@ -69,7 +71,8 @@ class Place:
         )
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
+    def waiting(self, flag: str) -> Iterator[None]:
+        assert flag == "waitingOnApproval"
         self.seen.append("waiting")
         try:
             yield
@@ -154,7 +157,7 @@ async def test_an_interrupted_question_is_recorded_as_withdrawn_and_leaves_the_s
 
 async def test_the_end_of_a_turn_withdraws_its_questions_alone() -> None:
     place, left = Place(user_hangs=True), list[str]()
-    questions = place.question()._questions
+    questions = place.questions()
 
     async def ask(turn_id: str | None) -> None:
         with questions.withdrawn_with(turn_id) as scope:

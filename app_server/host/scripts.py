@@ -12,7 +12,7 @@ from pathlib import Path
 import anyio
 
 
-async def start_helper(script: Path, *arguments: str, stdin: int) -> Process:
+async def start_script(script: Path, *arguments: str, stdin: int) -> Process:
     """Start a script in a session of its own; `stdin` is a descriptor, or `subprocess.PIPE`.
 
     A cancellation waits for the start: cut off in the middle it would leave a process without a
@@ -35,7 +35,7 @@ async def start_helper(script: Path, *arguments: str, stdin: int) -> Process:
     return process  # noqa: RET504 (mypy: a scope may swallow what is raised in it)
 
 
-async def end_helper(process: Process, bound_s: float) -> None:
+async def end_script(process: Process, bound_s: float) -> None:
     """Wait for a script whose input was closed; one that takes longer than the bound is killed."""
     with anyio.move_on_after(bound_s, shield=True):
         await process.wait()

@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from app_server.host.commands.spawning import Spawner, SpawnerGone
-from app_server.host.helpers import end_helper, start_helper
 from app_server.host.reaper import Reaper
 from app_server.host.sandbox.linux.process_limits import ServerGroup
+from app_server.host.scripts import end_script, start_script
 from tests.support.harness import WAIT_S
 
 
@@ -32,27 +32,27 @@ def never_ends(tmp_path: Path) -> Path:
 async def test_a_helper_whose_starter_is_cancelled_is_started_whole(reads_its_input: Path) -> None:
     with anyio.CancelScope() as scope:
         scope.cancel()
-        process = await start_helper(reads_its_input, stdin=subprocess.PIPE)
+        process = await start_script(reads_its_input, stdin=subprocess.PIPE)
     assert process.returncode is None
     assert process.stdin is not None
     process.stdin.close()
-    await end_helper(process, WAIT_S)
+    await end_script(process, WAIT_S)
     assert process.returncode == 0
 
 
 async def test_a_helper_is_waited_for_by_a_cancelled_task(reads_its_input: Path) -> None:
-    process = await start_helper(reads_its_input, stdin=subprocess.PIPE)
+    process = await start_script(reads_its_input, stdin=subprocess.PIPE)
     assert process.stdin is not None
     with anyio.CancelScope() as scope:
         scope.cancel()
         process.stdin.close()
-        await end_helper(process, WAIT_S)
+        await end_script(process, WAIT_S)
     assert process.returncode == 0
 
 
 async def test_a_helper_that_does_not_end_in_time_is_killed(never_ends: Path) -> None:
-    process = await start_helper(never_ends, stdin=subprocess.DEVNULL)
-    await end_helper(process, 0)
+    process = await start_script(never_ends, stdin=subprocess.DEVNULL)
+    await end_script(process, 0)
     assert process.returncode == -signal.SIGKILL
 
 

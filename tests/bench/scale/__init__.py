@@ -1,0 +1,1 @@
+"""Figures of threads in PostgreSQL, beside those of files in the same run."""
