@@ -94,6 +94,10 @@ class OwnRequests:
         """Services that handlers get with each request."""
         return self._requests.services
 
+    def has_loaded(self, method: str) -> bool:
+        """Whether a method is answered without waiting for an import."""
+        return self._requests.has_loaded(method)
+
     def refused(self, failure: str) -> None:
         """Count an error to what is not dispatched."""
         self._requests.refused(failure)
@@ -140,6 +144,10 @@ class ClientRoutes:
     def services(self) -> object:
         """Services that handlers get with each request."""
         return self._requests.services
+
+    def has_loaded(self, method: str) -> bool:
+        """Whether a method is answered without waiting for an import."""
+        return self._requests.has_loaded(method)
 
     def refused(self, failure: str) -> None:
         """Count an error to what is not dispatched."""

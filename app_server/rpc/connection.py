@@ -9,6 +9,7 @@ Source: docs/wire.md, "Framing", "Order", "Bounds"; JSON-RPC 2.0, section 6.
 """
 
 import asyncio
+import itertools
 import logging
 from collections import deque
 from collections.abc import Coroutine, Iterator
@@ -198,8 +199,8 @@ DELTA = 'elta"'
 """How names of methods with deltas end."""
 HEAD_CHARS = 80
 """Of a message, in which its method is named."""
-BATCH_STEP = 16
-"""Messages of a batch that are taken before others may run."""
+STEP = 16
+"""Messages that came at once, in a batch or not, of which others run before the next is taken."""
 
 
 Work: TypeAlias = Coroutine[Any, Any, None]
@@ -209,29 +210,23 @@ class RunningRequests:
     """Requests of a conversation that run as tasks, until `cut_off`."""
 
     def __init__(self) -> None:
-        self._cancels: set[anyio.CancelScope | asyncio.Task[None]] = set()
+        self._scopes: set[anyio.CancelScope] = set()
 
     def start(self, work: Work, tasks: asyncio.TaskGroup) -> None:
         """Start to work on a request."""
         scope = anyio.CancelScope()
-        self._cancels.add(scope)
+        self._scopes.add(scope)
         tasks.create_task(self._run_within(scope, work))
 
     async def _run_within(self, scope: anyio.CancelScope, work: Work) -> None:
         with scope:
             await work
-        self._cancels.discard(scope)
-
-    def start_at_once(self, work: Work, tasks: asyncio.TaskGroup) -> None:
-        """Start a request that shields nothing: a scope costs more than its handler."""
-        task = tasks.create_task(work)
-        self._cancels.add(task)
-        task.add_done_callback(self._cancels.discard)
+        self._scopes.discard(scope)
 
     def cut_off(self) -> None:
         """Cancel what runs; what is shielded in it is waited for."""
-        for request in list(self._cancels):
-            request.cancel()
+        for scope in list(self._scopes):
+            scope.cancel()
 
 
 class Requests(Protocol):
@@ -243,6 +238,9 @@ class Requests(Protocol):
 
     async def dispatch(self, context: RequestContext[Any], request: Request) -> str:
         """Return the rendered answer."""
+
+    def has_loaded(self, method: str) -> bool:
+        """Whether a method is answered without waiting for an import."""
 
     def refused(self, failure: str) -> None:
         """Count an error to what is not dispatched; `failure` is its word."""
@@ -420,9 +418,11 @@ class RpcConnection:
 
     async def _read(self, tasks: asyncio.TaskGroup) -> None:
         try:
-            while True:
+            for taken in itertools.count(1):
                 if self._outbox.has_no_room:
                     await self._outbox.wait_for_room()
+                if taken % STEP == 0:
+                    await asyncio.sleep(0)
                 text = await self._stream.receive()
                 # A value takes two characters at least, so that a short text is parsed at once.
                 is_long = len(text) > MAX_VALUES
@@ -448,7 +448,7 @@ class RpcConnection:
         for position, message in enumerate(batch.messages, start=1):
             if first := self._take(message, chars, answers, tasks):
                 await first
-            if position % BATCH_STEP == 0:
+            if position % STEP == 0:
                 await asyncio.sleep(0)
 
     def _take(
@@ -498,10 +498,10 @@ class RpcConnection:
         order = FREE if spec is None else spec.order
         if order.access is Access.BARRIER:
             return self._answer_on_reader(context, request, chars, batch)
-        if order.access is Access.AT_ONCE:
-            self._running.start_at_once(self._answer(context, request, chars, batch), tasks)
-            return None
-        key = None if order.access is Access.FREE else _queue_key(order, request)
+        if order.access is Access.AT_ONCE and self._requests.has_loaded(request.method):
+            # Nothing in it waits but the write, behind which a cancel loses nothing.
+            return self._answer(context, request, chars, batch)
+        key = _queue_key(order, request)
         if key is None:
             self._running.start(self._answer(context, request, chars, batch), tasks)
         else:
@@ -614,7 +614,7 @@ async def _parse_long(text: str) -> Message | Batch:
 def _queue_key(order: Order, request: Request) -> str | None:
     """Return the key of a request's queue; None where it keeps no order."""
     if not order.member:
-        return order.queue
+        return order.queue or None
     value: object = request.params
     for name in order.member.split("."):
         value = value.get(name) if isinstance(value, dict) else None

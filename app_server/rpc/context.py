@@ -7,6 +7,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Generic, TypeAlias, TypeVar, TypeVarTuple
 
+from protocol.jsonrpc.errors import RpcError
 from protocol.model import WireModel
 from protocol.server.lifecycle import ClientInfo, InitializeCapabilities
 
@@ -52,6 +53,8 @@ class RequestContext(Generic[Services]):
     """Services of the server for its handlers."""
     read_at_s: float = field(default_factory=perf_counter)
     """Time at which the request was read, in seconds of `time.perf_counter`."""
+    error: RpcError | None = None
+    """The error of its handler."""
     failure: str | None = None
     """The word of the error that it is answered with."""
     _after: tuple[Callable[[], object], ...] = ()

@@ -19,7 +19,7 @@ import anyio
 from jsonrpcserver import JsonRpcError, Result, Success
 from jsonrpcserver.async_dispatcher import call as call_method
 from jsonrpcserver.request import Request as Call
-from jsonrpcserver.result import ErrorResult, SuccessResult
+from jsonrpcserver.result import SuccessResult
 from pydantic import TypeAdapter, ValidationError
 
 from app_server.observability.log_context import THREAD
@@ -43,7 +43,6 @@ from protocol.jsonrpc.errors import (
     MAX_ANSWER_CHARS,
     MAX_LARGE_ANSWER_CHARS,
     METHOD_NOT_FOUND,
-    ErrorObject,
     RpcError,
     answer_too_large,
     internal_error,
@@ -114,14 +113,24 @@ class Dispatcher:
         return text
 
     async def _answer(self, context: RequestContext[Any], request: Request) -> str:
+        context.error = None
         refusal = self._refusal(context, request.method)
         if refusal is not None:
-            context.failure = kind_of(refusal)
-            return render_error(request.id, refusal.to_wire(), jsonrpc=context.jsonrpc)
+            return _render_failure(context, request, refusal)
         # The list hands the parameters over as one argument instead of one keyword each.
         call = Call(request.method, [request.params], request.id)
         outcome = await call_method(call, context, self._call)
-        return _render(context, request, getattr(outcome, "_error", None) or outcome._value)
+        if context.error is None:
+            text: str = outcome.bind(partial(_render, context, request))
+        else:
+            text = _render_failure(context, request, context.error)
+        limit = MAX_ANSWER_CHARS
+        if len(text) > limit and METHODS[request.method].large:
+            limit = MAX_LARGE_ANSWER_CHARS
+        if len(text) <= limit:
+            return text
+        logger.warning("answer to %s is too large: %d characters", request.method, len(text))
+        return _render_failure(context, request, answer_too_large(len(text), limit))
 
     def _refusal(self, context: RequestContext[Any], method: str) -> RpcError | None:
         if context.initialized is None and method != "initialize":
@@ -132,6 +141,11 @@ class Dispatcher:
         if spec.experimental and not context.client.experimental:
             return experimental_required(method)
         return None
+
+    def has_loaded(self, method: str) -> bool:
+        """Whether a method is answered without waiting for an import."""
+        loaded = self._methods.get(method)
+        return loaded is not None and not loaded.loading.locked()
 
     async def _call(self, context: RequestContext[Any], params: Json) -> Result:
         """Have a method's handler answer: parameters in their type, failures in their wire form."""
@@ -163,7 +177,7 @@ class Dispatcher:
                 error = storage_failed(exc, "the home folder cannot be used")
             else:
                 error = internal_error("Internal error")
-        context.failure = kind_of(error)
+        context.error = error
         raise JsonRpcError(error.code, error.message, error.data)
 
     async def load(self, name: str) -> "_Method":
@@ -323,30 +337,20 @@ def _path(loc: Sequence[int | str], params: Json, *, missing: bool) -> Iterator[
         yield str(part)
 
 
-def _render(
-    context: RequestContext[Any], request: Request, outcome: ErrorResult | SuccessResult
-) -> str:
-    if isinstance(outcome, ErrorResult):
-        error = ErrorObject(code=outcome.code, message=outcome.message, data=outcome.data)
-        text = render_error(request.id, error, jsonrpc=context.jsonrpc)
-    else:
-        result: WireModel | PreparedResult = outcome.result
-        session = context.initialized
-        if isinstance(result, PreparedResult):
-            text = render_prepared(request.id, result.text, jsonrpc=context.jsonrpc)
-        else:
-            text = render_result(
-                request.id,
-                result,
-                jsonrpc=context.jsonrpc,
-                experimental=session is None or session.experimental,
-            )
-    limit = MAX_ANSWER_CHARS
-    if len(text) > limit and (spec := METHODS.get(request.method)) is not None and spec.large:
-        limit = MAX_LARGE_ANSWER_CHARS
-    if len(text) <= limit:
-        return text
-    logger.warning("answer to %s is too large: %d characters", request.method, len(text))
-    too_large = answer_too_large(len(text), limit)
-    context.failure = kind_of(too_large)
-    return render_error(request.id, too_large.to_wire(), jsonrpc=context.jsonrpc)
+def _render(context: RequestContext[Any], request: Request, outcome: SuccessResult) -> str:
+    """Write the answer that a handler has given."""
+    result: WireModel | PreparedResult = outcome.result
+    session = context.initialized
+    if isinstance(result, PreparedResult):
+        return render_prepared(request.id, result.text, jsonrpc=context.jsonrpc)
+    return render_result(
+        request.id,
+        result,
+        jsonrpc=context.jsonrpc,
+        experimental=session is None or session.experimental,
+    )
+
+
+def _render_failure(context: RequestContext[Any], request: Request, error: RpcError) -> str:
+    context.failure = kind_of(error)
+    return render_error(request.id, error.to_wire(), jsonrpc=context.jsonrpc)

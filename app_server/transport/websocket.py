@@ -47,6 +47,8 @@ logger = logging.getLogger(__name__)
 
 READ_BYTES = 4096
 """Of one read of a socket: several hundred of the smallest frames, which take milliseconds."""
+_READ = bytearray(READ_BYTES)
+"""What was read last, by whichever connection: it is taken out before the next read."""
 MAX_UNSENT_BYTES = 8 * 1024 * 1024
 """Waiting for a client while it is read. Its messages alone are far below: more are pongs, for
 which no task waits."""
@@ -177,7 +179,6 @@ class FlowControlledConnection(ServerConnection, asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the socket over."""
         assert isinstance(transport, asyncio.Transport)
-        self._buffer = bytearray(READ_BYTES)
         self._end: asyncio.TimerHandle | None = None
         """Of a client that is to hang up."""
         self._writes = JoiningTransport(transport)
@@ -185,13 +186,13 @@ class FlowControlledConnection(ServerConnection, asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> bytearray:
         """Return the buffer of the next read."""
-        return self._buffer
+        return _READ
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take what was read, and answer its control frames in one write."""
         is_first = self._writes.hold_all()
         try:
-            self.data_received(bytes(memoryview(self._buffer)[:nbytes]))
+            self.data_received(bytes(memoryview(_READ)[:nbytes]))
         finally:
             if is_first:
                 self._writes.flush()
@@ -466,6 +467,10 @@ class _Listener:
 
     async def take_socket(self, connection: ServerConnection) -> None:
         assert isinstance(connection, FlowControlledConnection)
+        for handshake in (connection.request, connection.response):
+            if handshake is not None:
+                # 3 KiB that nothing reads any more.
+                handshake.headers.clear()
         if self._nodes is not None and connection.subprotocol == NODE_SUBPROTOCOL:
             self._open_of_nodes += 1
             try:

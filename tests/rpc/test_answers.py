@@ -185,6 +185,10 @@ async def test_a_conversation_that_is_cancelled_ends_what_its_requests_have_shie
         def refused(self, failure: str) -> None:
             """Count nothing."""
 
+        def has_loaded(self, method: str) -> bool:
+            """Load nothing."""
+            return True
+
         async def dispatch(self, context: RequestContext[Any], request: Request) -> str:
             begun.set()
             with anyio.CancelScope(shield=True):

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app_server.rpc.connection import BATCH_STEP
+from app_server.rpc.connection import STEP
 from app_server.rpc.context import RequestContext
 from app_server.rpc.dispatch import Dispatcher
 from app_server.rpc.message_stream import ConnectionLimits
@@ -197,15 +197,15 @@ async def test_a_batch_whose_ids_fill_the_array_is_refused_and_not_begun() -> No
 async def test_others_run_while_a_batch_is_taken() -> None:
     work = Work()
     async with conversation(work) as (stream, connection, _):
-        stream.client_send([request(number, thread=None) for number in range(BATCH_STEP * 2)])
+        stream.client_send([request(number, thread=None) for number in range(STEP * 2)])
         taken = [0]
         with anyio.fail_after(WAIT_S):
-            while taken[-1] < BATCH_STEP * 2:
+            while taken[-1] < STEP * 2:
                 await asyncio.sleep(0)
                 taken.append(connection.load.in_flight)
-        assert BATCH_STEP in taken
-        work.let(*range(BATCH_STEP * 2))
-        assert len((await stream.client_receive())[0]) == BATCH_STEP * 2
+        assert STEP in taken
+        work.let(*range(STEP * 2))
+        assert len((await stream.client_receive())[0]) == STEP * 2
 
 
 @claim("bounds:in-flight-chars")

@@ -1,16 +1,20 @@
 """rpc: the order of requests of a thread."""
 
 import asyncio
+import json
 import threading
+from collections import deque
 from typing import Any
 
 import anyio
 import pytest
 
 from app_server.observability.log_context import REQUEST
-from app_server.rpc.connection import BATCH_STEP, RequestQueues
+from app_server.rpc.connection import STEP, RequestQueues, RpcConnection
 from app_server.rpc.context import Handler, RequestContext
 from app_server.rpc.dispatch import Dispatcher
+from app_server.rpc.hub import Hub
+from app_server.rpc.message_stream import ConnectionLimits
 from protocol.contract.methods import METHODS
 from protocol.contract.specs import Access
 from protocol.jsonrpc.envelope import Request
@@ -18,6 +22,7 @@ from protocol.server.lifecycle import WarningNotification
 from protocol.threads.lists import ThreadLoadedListResponse
 from tests.support.harness import WAIT_S, claim
 from tests.support.wire.conversations import (
+    MemoryStream,
     Work,
     conversation,
     request,
@@ -211,9 +216,36 @@ async def test_a_thousand_quick_requests_do_not_keep_another_client_waiting() ->
         many.client_send([request(number, "free/method") for number in range(1000)])
         one.client_send(request("x"))
         await other.until_started("x")
-        assert len(quick.started) <= 4 * BATCH_STEP
+        assert len(quick.started) <= 4 * STEP
         await one.client_receive()
         assert len((await many.client_receive())[0]) == 1000
+
+
+async def test_requests_that_came_together_and_wait_for_nothing_let_another_client_in() -> None:
+    class Received(MemoryStream):
+        """A stream whose first messages have come already."""
+
+        def __init__(self, *messages: Any) -> None:
+            super().__init__()
+            self.messages = deque(map(json.dumps, messages))
+
+        async def receive(self) -> str:
+            return self.messages.popleft() if self.messages else await super().receive()
+
+    work, other = Work(), Work()
+    work.let(*range(1000))
+    other.let("x")
+    stream = Received(*(request(number, "thread/loaded/list") for number in range(1000)))
+    connection = RpcConnection(stream, work, Hub(), ConnectionLimits())
+    async with conversation(other) as (one, _, _), anyio.create_task_group() as tasks:
+        one.client_send(request("x"))
+        tasks.start_soon(connection.run)
+        await other.until_started("x")
+        assert len(work.started) <= 4 * STEP
+        answers = await stream.client_receive(1000)
+        assert [answer["id"] for answer in answers] == list(range(1000))
+        stream.finish()
+    stream.drop()
 
 
 async def test_requests_of_a_queue_keep_their_order_whoever_waits() -> None:

@@ -91,6 +91,10 @@ class Work:
     def refused(self, failure: str) -> None:
         """Count nothing."""
 
+    def has_loaded(self, method: str) -> bool:
+        """Load nothing."""
+        return True
+
     async def dispatch(self, context: RequestContext[Any], request: Request) -> str:
         self.started.append(request.id)
         self._changed.set()
