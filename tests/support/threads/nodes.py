@@ -27,17 +27,25 @@ class Nodes:
 
 @asynccontextmanager
 async def running_nodes(
-    folder: Path, database_url: str, count: int = 2, *, config: str = "", secret: str = SECRET
+    folder: Path,
+    database_url: str,
+    count: int = 2,
+    *,
+    config: str = "",
+    model_url: str | None = None,
 ) -> AsyncIterator[Nodes]:
-    """Run nodes; they pass requests on as they have a secret in common."""
+    """Run nodes; they pass requests on as they have a secret in common.
+
+    `model_url` is that of another model than the scripted one.
+    """
     secret_file = folder / "secret"
-    secret_file.write_text(secret)
+    secret_file.write_text(SECRET)
     own = f'node_secret_file = "{secret_file}"\n'
     async with ScriptedModel().serve() as model, AsyncExitStack() as stack:
         nodes = Nodes([], model, folder)
         for number in range(count):
             home = nodes.home(number)
-            write_config(home, model.url, own + config)
+            write_config(home, model_url or model.url, own + config)
             options = ["--store", database_url]
             nodes.all.append(await stack.enter_async_context(running(home, options=options)))
         yield nodes
