@@ -19,8 +19,8 @@ from app_server.runtime.standard_streams import one_line
 from app_server.threads.checks import Check
 
 NAMES = (
-    "threads", "filing", "signals", "disk", "modes", "config", "keyring", "model", "mcp", "sandbox",
-    "ports", "clock", "limits",
+    "threads", "database", "filing", "signals", "disk", "modes", "config", "keyring", "model",
+    "mcp", "sandbox", "ports", "clock", "limits",
 )  # fmt: skip
 """Of the checks in `app_server.cli.checks.catalogue`."""
 
@@ -39,6 +39,8 @@ what is checked:
   index    it is whole, of this version, and its rows equal what the logs say
   history  the index of what was said is whole and of this version
   codex    rollouts of Codex in the same home
+  database where `store` names one: a server could use it; settings of PostgreSQL that lose what
+           was acknowledged, and poolers that lend one session to several servers
   filing   the log of projects and sections can be read and added to; which lines are left out
   disk     something can be written and synced, here and where temporary files go
   modes    nobody else can read credentials, or change settings, instructions, hooks, rules,

@@ -26,6 +26,7 @@ from app_server.cli.checks.machine import (
     check_sandbox,
 )
 from app_server.cli.checks.services import MCP_S, check_mcp_servers, check_model
+from app_server.cli.checks.store import check_store
 from app_server.host.sandbox.probe import PROBE_S
 from app_server.threads.checks import Check
 from app_server.threads.opening.checks import store_checks
@@ -111,6 +112,11 @@ CHECKS: Sequence[CheckSpec] = (
         name="threads",
         blocking=lambda machine: store_checks(machine.home).threads(machine.progress),
         bound_s=THREADS_S,
+    ),
+    CheckSpec(
+        name="database",
+        waiting=check_store,
+        when_overdue="the database does not answer: look at it, and at the network",
     ),
     CheckSpec(name="filing", blocking=lambda machine: store_checks(machine.home).filing()),
     CheckSpec(name="signals", blocking=lambda machine: store_checks(machine.home).signals()),

@@ -3,7 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from app_server.config.store_url import StoreUrl
+from app_server.threads.checks import Check
+from app_server.threads.failures import StoreUnavailable
 from app_server.threads.opening.copies import Copied, Say, export_home, import_home
+from app_server.threads.postgresql.checks import check_database
 from app_server.threads.postgresql.database import Database
 from app_server.threads.postgresql.migrations import migrate, schema_version
 from app_server.threads.postgresql.requirements import require_server, require_usable
@@ -23,6 +27,18 @@ def check(url: str) -> int:
             return schema_version(connection)
     finally:
         database.close()
+
+
+def look(url: StoreUrl) -> Check:
+    """Say what an operator should know of a database; see `check_database`."""
+    try:
+        return check_database(Database(url.url), str(url))
+    except StoreUnavailable as exc:
+        # libpq cannot read the URL.
+        check = Check("database", message=str(url))
+        check.add("error", str(exc))
+        check.advise("correct the setting `store`")
+        return check
 
 
 def migrate_database(url: str, on_step: Callable[[str], None]) -> int:

@@ -36,6 +36,10 @@ logger = logging.getLogger(__name__)
 FLUSH_S = 0.5
 """Seconds that rows may be behind for other servers."""
 
+FEW_HITS = 400
+"""Hits of a search up to which they are looked up; for more, threads are walked in their order."""
+_HITS = "SELECT found_names(%s, %s)"
+
 SHOWN = ", ".join("id::text" if name == "id" else name for name in COLUMNS)
 """The columns of a row, as a statement selects them."""
 _GIVEN = ", ".join(COLUMNS[1:])
@@ -145,10 +149,22 @@ class PostgresLists:
 
     def _page(self, query: ThreadQuery) -> ThreadPage:
         where, values = _conditions(query)
+        if query.search:
+            pattern = containing(query.search.lower())
+            with self._database.connection() as connection:
+                hits = connection.execute(_HITS, (pattern, FEW_HITS + 1)).fetchall()
+            if len(hits) <= FEW_HITS:
+                where.append("id = ANY(%s)")
+                values.append([row[0] for row in hits])
+            else:
+                where.append("(lower(name) LIKE %s OR lower(preview) LIKE %s)")
+                values += [pattern, pattern]
         order = "ASC" if query.ascending else "DESC"
+        # Said of a column that is never null, it would keep the index from being walked.
+        nulls = _NULLS[order] if query.sort_key == "section_rank" else ""
         statement = (
             f"SELECT {SHOWN} FROM threads WHERE {' AND '.join(where)} "
-            f"ORDER BY {query.sort_key} {order}{_NULLS[order]}, id {order} LIMIT %s"
+            f"ORDER BY {query.sort_key} {order}{nulls}, id {order} LIMIT %s"
         )
         with self._database.connection() as connection:
             found = _fetched(connection, statement, [*values, query.limit + 1])
@@ -204,9 +220,6 @@ def _conditions(query: ThreadQuery) -> tuple[list[str], list[Any]]:
     if query.ancestor is not None:
         where.append(f"id IN ({_BELOW})")
         values.append(storable(query.ancestor))
-    if query.search:
-        where.append("(lower(name) LIKE %s OR lower(preview) LIKE %s)")
-        values.extend([containing(query.search.lower())] * 2)
     if query.name is not None:
         where.append("name = %s")
         values.append(storable(query.name))

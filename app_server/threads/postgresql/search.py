@@ -19,27 +19,15 @@ from app_server.threads.history.search import (
 )
 from app_server.threads.history.texts import excerpt, matches
 from app_server.threads.postgresql.database import Connection, Database, storable
-from app_server.threads.postgresql.lists import containing, cursor_id
+from app_server.threads.postgresql.lists import FEW_HITS, containing, cursor_id
 
-FEW_HITS = 400
-"""Pages of text up to which hits are looked up and sorted."""
-
-_HITS = """
-SELECT count(*) FROM (
-    SELECT 1 FROM texts
-    WHERE tenant = (SELECT current_tenant()) AND folded LIKE %s LIMIT %s
-) AS hits
-"""
+_HITS = "SELECT found_texts(%s, %s)"
 _LISTED = "t.tenant = (SELECT current_tenant()) AND {where}"
 _BY_HITS = f"""
-WITH hits AS MATERIALIZED (
-    SELECT DISTINCT thread_id FROM texts
-    WHERE tenant = (SELECT current_tenant()) AND folded LIKE %s
-)
-SELECT t.id, t.{{sort}} FROM hits JOIN threads AS t ON t.id = hits.thread_id
-WHERE {_LISTED} ORDER BY t.{{sort}} {{order}}, t.id {{order}} LIMIT %s
+SELECT t.id, t.{{sort}} FROM threads AS t
+WHERE t.id = ANY(%s) AND {_LISTED} ORDER BY t.{{sort}} {{order}}, t.id {{order}} LIMIT %s
 """
-# No index of trigrams: `folded || ''` is none of its columns.
+# No index of trigrams, which the owner of the tables could use: `folded || ''` is in none.
 _BY_WALK = f"""
 SELECT t.id, t.{{sort}} FROM threads AS t
 WHERE EXISTS (
@@ -78,11 +66,13 @@ def search_page(database: Database, query: SearchQuery) -> SearchPage:
 def _found(connection: Connection, query: SearchQuery, term: str) -> list[tuple[UUID, int]]:
     pattern = containing(term)
     where, values = _conditions(query)
-    hits = connection.execute(_HITS, (pattern, FEW_HITS + 1)).fetchone()
-    shape = _BY_HITS if hits is not None and hits[0] <= FEW_HITS else _BY_WALK
+    hits = [row[0] for row in connection.execute(_HITS, (pattern, FEW_HITS + 1))]
+    are_few = len(hits) <= FEW_HITS
+    shape = _BY_HITS if are_few else _BY_WALK
     order = "ASC" if query.ascending else "DESC"
     statement = shape.format(sort=query.sort_key, order=order, where=where)
-    found = connection.execute(statement.encode(), [pattern, *values, query.limit + 1])
+    first = hits if are_few else pattern
+    found = connection.execute(statement.encode(), [first, *values, query.limit + 1])
     return [(row[0], row[1]) for row in found]
 
 

@@ -268,7 +268,11 @@ class DatabaseThreads:
         take(self.database, self.node_id, thread_id)
         with self.database.transaction() as connection:
             for table in ("texts", "turns", "outlines", "records"):
-                connection.execute(f"DELETE FROM {table} WHERE thread_id = %s", (thread_id,))
+                connection.execute(
+                    f"DELETE FROM {table} WHERE tenant = (SELECT current_tenant()) "
+                    "AND thread_id = %s",
+                    (thread_id,),
+                )
             connection.execute("DELETE FROM threads WHERE id = %s", (thread_id,))
 
     def close(self, thread_id: UUID, state: ThreadState) -> None:

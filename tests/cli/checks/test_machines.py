@@ -479,6 +479,7 @@ async def test_the_command_names_what_is_wrong_and_no_secret(tmp_path: Path) -> 
     assert (report["ok"], report["home"]) == (False, str(tmp_path))
     assert [check["name"] for check in report["checks"]] == [
         *(
+            "database",
             "filing",
             "signals",
             "disk",

@@ -1,0 +1,87 @@
+"""What an operator should know of a database of threads, beside whether it can be used. Blocks.
+
+Source: docs/operations.md, "Doctor"; docs/scale.md, "Operation".
+"""
+
+from app_server.threads.checks import Check
+from app_server.threads.failures import StoreUnavailable
+from app_server.threads.postgresql.database import Connection, Database
+from app_server.threads.postgresql.migrations import schema_version
+from app_server.threads.postgresql.requirements import StoreUnusable, require_usable
+
+_SERVER = """
+SELECT current_setting('server_version'), current_user::text, current_setting('fsync'),
+    current_setting('synchronous_commit'), current_setting('synchronous_standby_names') <> ''
+"""
+_POOLED = (
+    "a pooler in transaction mode is in between: it lends one session to several connections, so "
+    "the lock of a server would be another one's"
+)
+_ONLY_WITH_STANDBYS = ("local", "remote_write")
+"""Values of `synchronous_commit` that are as good as `on` without a synchronous standby."""
+
+
+def check_database(database: Database, shown: str) -> Check:
+    """Look at a database as a server that starts does, and at its settings.
+
+    `shown` is its URL without a password.
+    """
+    check = Check("database", message=shown)
+    try:
+        database.open()
+    except StoreUnavailable as exc:
+        return _refused(check, exc)
+    try:
+        require_usable(database)
+        with database.connection() as connection:
+            _look(connection, check)
+            with database.connect() as other:
+                if share_a_session(other, connection):
+                    check.add("error", _POOLED)
+                    check.advise("connect to PostgreSQL itself, or to a pooler in session mode")
+    except StoreUnavailable as exc:
+        return _refused(check, exc)
+    finally:
+        database.close()
+    return check
+
+
+def _refused(check: Check, failure: StoreUnavailable) -> Check:
+    text, _, todo = str(failure).partition("; ")
+    check.add("error", text)
+    check.advise(todo or "no server starts with this database before that is mended")
+    if not isinstance(failure, StoreUnusable):
+        check.advise("threads cannot be read meanwhile")
+    return check
+
+
+def _look(connection: Connection, check: Check) -> None:
+    row = connection.execute(_SERVER).fetchone()
+    assert row is not None
+    version, role, fsync, commit, has_standbys = row
+    check.add(
+        "ok",
+        f"PostgreSQL {version}, role {role}, tables of version {schema_version(connection)}",
+    )
+    if fsync == "off":
+        check.add("warning", "fsync is off: a crash of its machine can damage all threads")
+        check.advise("set fsync = on in postgresql.conf, and restart PostgreSQL")
+    if commit == "off" or (commit in _ONLY_WITH_STANDBYS and has_standbys):
+        check.add(
+            "warning",
+            f"synchronous_commit is {commit}: what clients were told is stored can be lost",
+        )
+        check.advise(f'run ALTER ROLE "{role}" SET synchronous_commit = on')
+
+
+def share_a_session(one: Connection, other: Connection) -> bool:
+    """Whether a pooler in transaction mode gives two connections one session in turn."""
+    with one.transaction():
+        first = _backend(one)
+    return _backend(other) == first
+
+
+def _backend(connection: Connection) -> int:
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    assert row is not None
+    return int(row[0])

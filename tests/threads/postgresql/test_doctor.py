@@ -1,0 +1,82 @@
+"""store in PostgreSQL: what `app-server doctor` says of the database."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from app_server.threads.postgresql.checks import share_a_session
+from tests.support.postgresql import ROLE, Cluster, name_of
+from tests.support.processes import run_cli
+
+pytestmark = [pytest.mark.postgresql, pytest.mark.process]
+
+
+def looked(home: Path, url: str) -> dict[str, Any]:
+    ended = run_cli(
+        *("doctor", "--home", str(home), "--only", "database", "--json"), APP_SERVER_STORE=url
+    )
+    assert "pass-w0rd" not in ended.stdout + ended.stderr
+    (check,) = json.loads(ended.stdout)["checks"]
+    assert ended.returncode == (0 if check["status"] == "ok" else 1)
+    found: dict[str, Any] = check
+    return found
+
+
+def test_a_good_database_and_settings_that_lose_threads(
+    tmp_path: Path, database_url: str, cluster: Cluster
+) -> None:
+    url = database_url.replace("tests@", "tests:pass-w0rd@")
+    # The cluster of tests does not sync.
+    check = looked(tmp_path, url)
+    assert (check["status"], check["message"]) == (
+        "warning",
+        database_url.replace("tests@", "***@"),
+    )
+    assert check["details"][0].endswith(f"role {ROLE}, tables of version 1")
+    assert check["details"][1:] == ["fsync is off: a crash of its machine can damage all threads"]
+    cluster.administer(f"ALTER DATABASE {name_of(url)} SET synchronous_commit = off")
+    check = looked(tmp_path, url)
+    assert check["details"][2:] == [
+        "synchronous_commit is off: what clients were told is stored can be lost"
+    ]
+    assert check["todo"] == (
+        "set fsync = on in postgresql.conf, and restart PostgreSQL; "
+        f'run ALTER ROLE "{ROLE}" SET synchronous_commit = on'
+    )
+
+
+def test_databases_that_cannot_be_used(
+    tmp_path: Path, empty_database_url: str, cluster: Cluster
+) -> None:
+    check = looked(tmp_path, empty_database_url)
+    assert (check["status"], check["details"], check["todo"]) == (
+        "error",
+        ["the database has no tables of threads"],
+        "run `app-server store migrate`",
+    )
+    check = looked(tmp_path, f"postgresql://tests:pass-w0rd@/nowhere?host={cluster.folder}")
+    assert check["status"] == "error"
+    assert 'database "nowhere" does not exist' in check["details"][0]
+    assert check["todo"].startswith("see that PostgreSQL runs there")
+    check = looked(tmp_path, "mysql://tests:pass-w0rd@h/d")
+    assert (check["status"], check["todo"]) == (
+        "error", "correct that setting; no server starts before"
+    )  # fmt: skip
+
+
+def test_files_need_no_database(tmp_path: Path) -> None:
+    check = looked(tmp_path, "")
+    assert (check["status"], check["message"]) == ("ok", "threads are kept in files")
+
+
+def test_one_session_for_two_connections_is_noticed(database_url: str) -> None:
+    with (
+        psycopg.connect(database_url, autocommit=True) as one,
+        psycopg.connect(database_url, autocommit=True) as other,
+    ):
+        assert not share_a_session(one, other)
+        # As a pooler in transaction mode gives one session to both.
+        assert share_a_session(one, one)
