@@ -225,7 +225,8 @@ class ThreadSkills:
     config: Config
     catalog: SkillCatalog
     reads: FolderReads
-    _found: "list[FoundSkill]" = field(default_factory=list, init=False)
+    found: "list[FoundSkill]" = field(default_factory=list, init=False)
+    """Skills that were read last."""
 
     async def read(self, settings: Settings) -> None:
         """Read them; if the disk does not answer in time, what was read last stays."""
@@ -233,25 +234,21 @@ class ThreadSkills:
         read = partial(self.catalog.enabled, folder, self.config.document, self.thread_id)
         found = await self.reads.read(read)
         if found is not None:
-            self._found = found
-
-    def text(self) -> str | None:
-        """Return the model's list of the skills that were read last."""
-        return skills_text(self._found)
+            self.found = found
 
     def used_by(self, user_input: TurnInput) -> "list[FoundSkill]":
         """Return the skills that an input has as parts of its own, or names with `$name`."""
-        if not self._found:
+        if not self.found:
             return []
         given = _paths(user_input)
-        used = [one for one in self._found if str(one.skill.file) in given]
-        named = named_skills(text_of_input(user_input.content), self._found)
+        used = [one for one in self.found if str(one.skill.file) in given]
+        named = named_skills(text_of_input(user_input.content), self.found)
         return used + [one for one in named if one not in used]
 
     def elsewhere(self, user_input: TurnInput) -> SkillNames:
         """Return what may name skills that are not in files: names that no file has, and URIs."""
         names = skill_names(text_of_input(user_input.content))
-        in_files = {one.skill.name for one in self._found}
+        in_files = {one.skill.name for one in self.found}
         paths = [*names.paths, *_paths(user_input), *_mentioned(user_input)]
         return SkillNames(
             tuple(name for name in names.plain if name not in in_files)[:MAX_NAMED],
@@ -315,7 +312,9 @@ class EnvironmentMessages:
             for warning in self._instructions.take_warnings():
                 self._context.clients.warning(warning)
         await self.skills.read(settings)
-        self._shells = await _shells_of(self._environments, settings)
+        self._shells = (
+            await _shells_of(self._environments, settings) if settings.environments else {}
+        )
         self._sent_settings = settings
         state = self._context.log.state
         waiting = [item for entry in state.queued for item in entry.items]
@@ -344,7 +343,7 @@ class EnvironmentMessages:
         return EnvironmentContext(
             settings=settings,
             instructions=self._instructions.text,
-            skills=self.skills.text(),
+            skills=skills_text(self.skills.found),
             shell=self._shell,
             shells=self._shells,
             date=date_of(self._context.clock.now_ms()),
@@ -373,8 +372,6 @@ async def _shells_of(environments: Environments, settings: Settings) -> dict[str
     """
     ids = [one.environment_id for one in settings.working_folders if one.environment_id != LOCAL]
     shells: dict[str, str] = {}
-    if not ids:
-        return shells
 
     async def ask(environment_id: str) -> None:
         try:

@@ -37,6 +37,7 @@ from app_server.tools.registry import review_table, tool_table
 from app_server.turns.clients import TurnEnd
 from app_server.turns.context import ThreadContext
 from app_server.turns.model_exchange import ModelExchange, run_calls
+from app_server.turns.recorder import TurnRecorder
 from app_server.turns.slot import RunningTurn, SessionClosed, TurnActive, TurnKind, TurnOptions
 from protocol.log.rollout import (
     HistoryAppended,
@@ -348,7 +349,7 @@ class Turn(RunningTurn):
         if isinstance(work, CompactionWork | ReviewWork):
             kind = "compact" if isinstance(work, CompactionWork) else "review"
         context = turns.context
-        recorder = context.recorder(turn_id)
+        recorder = TurnRecorder(context.log, turn_id, context.clients, context.clock)
         super().__init__(recorder, kind, options)
         self._turns = turns
         self._context = context
@@ -379,13 +380,37 @@ class Turn(RunningTurn):
 
         It is in the log first, unless the disk refuses it: then the next append has it.
         """
-        thread_id = self._context.log.id
-        THREAD.set(thread_id)
+        context = self._context
+        end: TurnEnd = "completed"
+        failure: TurnError | None = None
+        THREAD.set(context.log.id)
         TURN.set(self.id)
         with span(
-            "turn", "turn", appserver__thread__id=thread_id, appserver__turn__id=self.id
+            "turn", "turn", appserver__thread__id=context.log.id, appserver__turn__id=self.id
         ) as work:
-            end, failure = await self._run_to_end()
+            context.slot.unpublished_turn_id = None
+            context.status.publish()
+            context.clients.turn_started(self.id, context.log.state.turns[-1].started_at_ms)
+            if self._given.message is not None:
+                self.recorder.announce_user_message(self._given.message)
+            try:
+                with self.scope:
+                    if await self._run_start_hooks() or not await self._end_unless_queued():
+                        await self._work_to_the_end()
+            except ModelFailure as exc:
+                failure = TurnError(message=exc.message, codex_error_info=exc.info)
+            except OSError as exc:
+                failure = self._fail(f"the log cannot be written: {exc.strerror}")
+            except Exception:
+                logger.exception("turn %s failed", self.id)
+                failure = self._fail("internal error")
+            finally:
+                # As long as the disk takes: without an end the thread would wait for it for ever.
+                with anyio.CancelScope(shield=True):
+                    async with context.slot.exclusive:
+                        if context.slot.turn is self:
+                            end = "interrupted" if failure is None else "failed"
+                            await self._end(end, failure)
             work.set(appserver__turn__end=end)
             if failure is not None:
                 work.fail(kind_of(failure.codex_error_info))
@@ -394,35 +419,6 @@ class Turn(RunningTurn):
         REQUEST.set(None)
         with without_span():
             await self._turns.run_next()
-
-    async def _run_to_end(self) -> tuple[TurnEnd, TurnError | None]:
-        context = self._context
-        end: TurnEnd = "completed"
-        context.slot.unpublished_turn_id = None
-        context.status.publish()
-        context.clients.turn_started(self.id, context.log.state.turns[-1].started_at_ms)
-        if self._given.message is not None:
-            self.recorder.announce_user_message(self._given.message)
-        failure: TurnError | None = None
-        try:
-            with self.scope:
-                if await self._run_start_hooks() or not await self._end_unless_queued():
-                    await self._work_to_the_end()
-        except ModelFailure as exc:
-            failure = TurnError(message=exc.message, codex_error_info=exc.info)
-        except OSError as exc:
-            failure = self._fail(f"the log cannot be written: {exc.strerror}")
-        except Exception:
-            logger.exception("turn %s failed", self.id)
-            failure = self._fail("internal error")
-        finally:
-            # As long as the disk takes: without an end the thread would wait for one for ever.
-            with anyio.CancelScope(shield=True):
-                async with context.slot.exclusive:
-                    if context.slot.turn is self:
-                        end = "interrupted" if failure is None else "failed"
-                        await self._end(end, failure)
-        return end, failure
 
     def _fail(self, reason: str) -> TurnError:
         """Notify clients that the turn fails for a reason that is not the model's."""

@@ -77,7 +77,7 @@ class CommandBeside:
         shell, thread_command = UserShell(context), None
         try:
             # Not the turn's own recorder, which may have a history of its own meanwhile.
-            recorder = context.recorder(turn.id)
+            recorder = TurnRecorder(context.log, turn.id, context.clients, context.clock)
             prepared = await shell.prepare(self.command, recorder)
             thread_command = await self._announce(shell, prepared, recorder)
             if thread_command is None:

@@ -26,7 +26,6 @@ from app_server.turns.clients import ThreadClients
 from app_server.turns.commands import ThreadCommands, ThreadMachine
 from app_server.turns.goals import Goals
 from app_server.turns.hooks import ThreadHooks
-from app_server.turns.recorder import TurnRecorder
 from app_server.turns.server_context import ServerContext
 from app_server.turns.servers import ThreadServers
 from app_server.turns.session_settings import SessionSettings
@@ -74,10 +73,6 @@ class ThreadContext:
     """Owns everything that the thread does."""
     server: ServerContext
     """Context that all loaded threads share."""
-
-    def recorder(self, turn_id: str) -> TurnRecorder:
-        """Return what writes and publishes the items of a turn."""
-        return TurnRecorder(self.log, turn_id, self.clients, self.clock)
 
 
 def thread_context(

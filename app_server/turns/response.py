@@ -415,8 +415,11 @@ def texts_of(parts: Json) -> list[str]:
     """Return the texts of a content, in order; parts of other kinds are left out."""
     if not isinstance(parts, list):
         return []
-    texts = [part.get("text") for part in parts if isinstance(part, dict)]
-    return [text for text in texts if isinstance(text, str)]
+    return [
+        part["text"]
+        for part in parts
+        if isinstance(part, dict) and isinstance(part.get("text"), str)
+    ]
 
 
 def search_item(item_id: str, raw: JsonObject) -> WebSearchThreadItem:

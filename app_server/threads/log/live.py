@@ -193,7 +193,11 @@ class LiveThread:
             LogClosed: the thread was unloaded; nothing was added.
             OSError: the disk refused; nothing was added.
         """
-        await self.change(lambda _: records, sync=sync)
+        async with self._write_lock:
+            if self._closed or self._deferred:
+                await self._settle()
+            if records:
+                await self._write(records, sync=sync)
 
     async def change(
         self, decide: Callable[[ThreadState], Sequence[Record]], *, sync: bool = True
@@ -203,22 +207,21 @@ class LiveThread:
         Returns what was added. What `decide` raises comes out, and nothing was added. See `append`.
         """
         async with self._write_lock:
-            if self._closed:
-                raise LogClosed(self.id)
-            if self._deferred:
-                # It comes first, and `decide` sees it.
-                await self._write_deferred()
+            if self._closed or self._deferred:
+                await self._settle()
             records = decide(self.state)
-            if not records:
-                return records
-            await self._write(records, sync=sync)
-        return records
+            if records:
+                await self._write(records, sync=sync)
+            return records
 
     def defer(self, *records: Record) -> None:
         """Put records that the disk refused before those of the next append."""
         self._deferred.extend(records)
 
-    async def _write_deferred(self) -> None:
+    async def _settle(self) -> None:
+        """Write what was deferred, which comes before all else; a closed log takes nothing."""
+        if self._closed:
+            raise LogClosed(self.id)
         await self._write(tuple(self._deferred), sync=True)
         self._deferred.clear()
 
@@ -247,12 +250,10 @@ class LiveThread:
             OSError: the disk refused; nothing was dropped.
         """
         async with self._write_lock:
-            if self._closed:
-                raise LogClosed(self.id)
+            if self._closed or self._deferred:
+                await self._settle()
             writer = self._writer
             assert writer is not None, "only stored threads have a log to read again"
-            if self._deferred:
-                await self._write_deferred()
             with anyio.CancelScope(shield=True):
                 # Read before it is written: a log that cannot be read is not changed.
                 left = await writer.read_before(record.before_turn_id)
@@ -277,7 +278,7 @@ class LiveThread:
                 return
             try:
                 if self._deferred:
-                    await self._write_deferred()
+                    await self._settle()
             except OSError as exc:
                 logger.warning("the end of thread %s cannot be written: %s", self.id, exc)
             self._closed = True

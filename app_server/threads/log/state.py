@@ -768,12 +768,12 @@ class ThreadState:
             case SignalRecalled():
                 self._recall(record)
             case ItemCompleted():
-                self._complete(record.item, size)
+                self.keep(record.item, size)
                 self.half_written.pop(getattr(record.item, "id", ""), None)
             case FilesChanging():
                 self.half_written[record.item_id] = record
             case ItemLeftRunning():
-                self._complete(record.item, size)
+                self.keep(record.item, size)
                 self.unfinished[record.item.id] = record
             case ItemEnded():
                 self._end(record, size)
@@ -797,7 +797,8 @@ class ThreadState:
                 pass
 
     def _open_turn(self, record: TurnStarted) -> None:
-        self.give_up_open_turn(record.at_ms)
+        if self.open_turn is not None:
+            self.give_up_open_turn(record.at_ms)
         self.turns.append(TurnState(record.turn_id, record.at_ms))
         self.queue.paused = False
         self.recency_at_ms = max(self.recency_at_ms, record.at_ms)
@@ -819,7 +820,7 @@ class ThreadState:
         for queued in self.queued:
             self.history.extend(queued.items)
             if queued.message is not None:
-                self._complete(queued.message, len(queued.message.model_dump_json()))
+                self.keep(queued.message, len(queued.message.model_dump_json()))
         self.queued.clear()
         self.signals.input_taken()
 
@@ -827,11 +828,6 @@ class ThreadState:
         item = self.signals.recall(record.source, record.id)
         self.history = [kept for kept in self.history if kept is not item]
         self.queued = [entry for entry in self.queued if entry.items[:1] != [item]]
-
-    def _complete(self, item: ThreadItem, size: int) -> None:
-        if isinstance(item, UserMessageThreadItem) and not self.preview:
-            self.preview = text_of_input(item.content)[:PREVIEW_CHARS]
-        self.keep(item, size)
 
     def _end(self, record: ItemEnded, size: int) -> None:
         self.unfinished.pop(record.item.id, None)
@@ -842,6 +838,8 @@ class ThreadState:
 
     def keep(self, item: ThreadItem | bytes, size: int) -> None:
         """Add an item, or the line that holds it, to the last turn."""
+        if isinstance(item, UserMessageThreadItem) and not self.preview:
+            self.preview = text_of_input(item.content)[:PREVIEW_CHARS]
         if self.turns:
             self.turns[-1].items.add(item, size)
             self._bytes += size
@@ -858,7 +856,8 @@ class ThreadState:
                 return
 
     def _close_turn(self, record: TurnCompleted) -> None:
-        self._take_input()
+        if self.queued:
+            self._take_input()
         turn = self.open_turn
         if turn is None or turn.id != record.turn_id:
             return
