@@ -99,8 +99,8 @@ class NodeLink:
         self._end = end
         self._ids = itertools.count(1)
         self._calls: dict[int, _Call] = {}
-        self._questions: dict[int, tuple[RequestId, str]] = {}
-        """Open requests of the node, by its ids: the client's ids, and the threads."""
+        self._questions: dict[int, tuple[RequestId, str | None]] = {}
+        """Open requests of the node, by its ids: the client's ids, and the threads if any."""
         self._answers: asyncio.Queue[str] = asyncio.Queue()
         """Answers of the client to these; there is at most one of each."""
         self._to_hand_on = 0
@@ -136,10 +136,7 @@ class NodeLink:
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._send_answers)
-                with suppress(anyio.EndOfStream):
-                    while True:
-                        self._take(await self._socket.receive())
-                        await self._end.wait_for_room()
+                await self._read()
                 tasks.cancel_scope.cancel()
         finally:
             self.is_lost = True
@@ -148,6 +145,17 @@ class NodeLink:
                 if not call.answer.done():
                     call.answer.set_exception(LinkLost())
             self._settle_all()
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                self._take(await self._socket.receive())
+                await self._end.wait_for_room()
+        except anyio.EndOfStream:
+            logger.info("the connection to node %s has ended", self.owner.node_id)
+        except (ValueError, KeyError, TypeError, AttributeError) as exc:
+            # Another version, or something else behind its address.
+            logger.warning("node %s sent what is no message: %r", self.owner.node_id, exc)
 
     async def call(self, request: Request, context: RequestContext[object]) -> tuple[str, bool]:
         """Have the node answer; the text for the client, and whether it is an error.
@@ -240,7 +248,7 @@ class NodeLink:
     def _asked(self, text: str, sent: re.Match[str]) -> str:
         """Give a request of the node an id of this one; its answer goes to the node."""
         number = int(sent[2])
-        thread_id = str(from_json(text)["params"].get("threadId"))
+        thread_id = from_json(text)["params"].get("threadId")
         request_id = self._end.hub.server_requests.pass_on(
             self._end.connection_id, partial(self._answered, number)
         )
@@ -271,8 +279,11 @@ class NodeLink:
         questions, self._questions = self._questions, {}
         for request_id, thread_id in questions.values():
             self._end.hub.server_requests.withdraw(request_id)
-            settled = ServerRequestResolvedNotification(thread_id=thread_id, request_id=request_id)
-            self._end.hub.notify(self._end.connection_id, settled)
+            if thread_id is not None:
+                settled = ServerRequestResolvedNotification(
+                    thread_id=thread_id, request_id=request_id
+                )
+                self._end.hub.notify(self._end.connection_id, settled)
 
 
 def _word_of(text: str) -> Json:

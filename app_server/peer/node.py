@@ -4,7 +4,7 @@ Source: docs/scale.md, "How nodes reach one another".
 """
 
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,27 +95,29 @@ class NodeAddress:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncIterator[ClientConnection]:
-        async with AsyncExitStack() as stack:
-            try:
-                socket = await stack.enter_async_context(
-                    connect(
-                        self.url,
-                        additional_headers={"Authorization": f"Bearer {self.token}"},
-                        subprotocols=[Subprotocol(self.subprotocol)],
-                        compression=None,
-                        proxy=None,
-                        max_size=MAX_FRAME_BYTES,
-                        open_timeout=OPEN_S,
-                        ping_interval=PING_S,
-                        ping_timeout=PONG_S,
-                        close_timeout=CLOSE_S,
-                    )
-                )
-            except InvalidStatus as exc:
-                status = exc.response.status_code
-                raise NodeUnreachable(f"it answers {status}", is_final=status < 500) from exc
-            except (OSError, WebSocketException, ValueError) as exc:
-                raise NodeUnreachable(str(exc) or type(exc).__name__) from exc
+        try:
+            socket = await connect(
+                self.url,
+                additional_headers={"Authorization": f"Bearer {self.token}"},
+                subprotocols=[Subprotocol(self.subprotocol)],
+                compression=None,
+                proxy=None,
+                max_size=MAX_FRAME_BYTES,
+                open_timeout=OPEN_S,
+                ping_interval=PING_S,
+                ping_timeout=PONG_S,
+                close_timeout=CLOSE_S,
+            )
+        except InvalidStatus as exc:
+            status = exc.response.status_code
+            raise NodeUnreachable(f"it answers {status}", is_final=status < 500) from exc
+        except (OSError, WebSocketException, ValueError) as exc:
+            raise NodeUnreachable(str(exc) or type(exc).__name__) from exc
+        try:
             if socket.subprotocol != self.subprotocol:
                 raise NodeUnreachable("something else than a node answers there", is_final=True)
             yield socket
+        finally:
+            # Also for who is cancelled: the other end would keep it until a ping fails.
+            with anyio.CancelScope(shield=True):
+                await socket.close()
