@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import anyio
 import anyio.abc
@@ -41,9 +41,7 @@ from app_server.mcp.catalog.config import (
 from app_server.mcp.catalog.tables import read_mcp_settings, unreadable_servers
 from app_server.mcp.errors import OAuthFailed
 from app_server.mcp.measurements import origin
-from app_server.mcp.oauth import login
 from app_server.mcp.oauth.credentials import CredentialStore
-from app_server.mcp.oauth.login import Login, LoginWishes
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.servers.requests import call_tool, read_resource
 from app_server.mcp.servers.server import McpServer
@@ -65,6 +63,7 @@ from app_server.mcp.tools.naming import RawName
 from app_server.mcp_wire.errors import McpError
 from app_server.observability.log_context import bind_request
 from app_server.runtime.cut_text import cut_middle
+from app_server.runtime.loader import load
 from app_server.turns.approval.reviewer import without_account
 from app_server.turns.servers import MAX_OWN_BYTES
 from protocol.contract.specs import NoParams
@@ -99,6 +98,9 @@ from protocol.integrations.mcp import (
 from protocol.jsonrpc.errors import internal_error, invalid_params, invalid_request, overloaded
 from protocol.model import Json, JsonObject, WireModel
 from protocol.server.config import ConfigEdit
+
+if TYPE_CHECKING:
+    from app_server.mcp.oauth.login import Login, LoginWishes
 
 Answer = TypeVar("Answer")
 
@@ -505,7 +507,7 @@ class _Attempt:
     id: str
     key: str
     params: McpServerOauthLoginParams
-    login: Login
+    login: "Login"
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     answered: anyio.Event = field(default_factory=anyio.Event)
     ended: anyio.Event = field(default_factory=anyio.Event)
@@ -535,7 +537,11 @@ async def log_in_to_server(
         )
     store = CredentialStore(home, transport.oauth.store)
     target = SignInTarget.of(config, transport, context.services.environments)
-    sign_in = Login(target, store, _wishes(params))
+    login_type, wishes_type = await load(_login_types)
+    wishes = wishes_type.within_bounds(
+        params.client_registration, params.scopes, params.timeout_secs
+    )
+    sign_in = login_type(target, store, wishes)
     attempt = _Attempt(context.services.clock.new_id(), target.key, params, sign_in)
     context.after_answer(attempt.answered.set)
     try:
@@ -629,13 +635,11 @@ async def _notify(services: Services, attempt: _Attempt, error: str | None) -> N
             session.servers.live().signed_in(attempt.params.name)
 
 
-def _wishes(params: McpServerOauthLoginParams) -> LoginWishes:
-    timeout_s = login.DEFAULT_TIMEOUT_S if params.timeout_secs is None else params.timeout_secs
-    return LoginWishes(
-        registration=params.client_registration or "auto",
-        scopes=params.scopes,
-        timeout_s=min(max(timeout_s, login.MIN_TIMEOUT_S), login.MAX_TIMEOUT_S),
-    )
+def _login_types() -> "tuple[type[Login], type[LoginWishes]]":
+    # With the HTTP client of MCP servers, which the status of none of them needs.
+    from app_server.mcp.oauth.login import Login, LoginWishes
+
+    return Login, LoginWishes
 
 
 Element = TypeVar("Element", bound=WireModel)

@@ -53,6 +53,18 @@ class LoginWishes:
     timeout_s: float = DEFAULT_TIMEOUT_S
     """Seconds to wait for the redirect of the browser."""
 
+    @classmethod
+    def within_bounds(
+        cls,
+        registration: Registration | None,
+        scopes: Sequence[str] | None,
+        timeout_s: int | None,
+    ) -> "LoginWishes":
+        """Take the options of a client, with the time between MIN_TIMEOUT_S and MAX_TIMEOUT_S."""
+        wanted_s = DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
+        bounded_s = min(max(wanted_s, MIN_TIMEOUT_S), MAX_TIMEOUT_S)
+        return cls(registration or "auto", scopes, bounded_s)
+
 
 @dataclass(frozen=True, slots=True)
 class CallbackAnswer:
