@@ -13,7 +13,6 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Coroutine, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
@@ -246,19 +245,6 @@ class Requests(Protocol):
         """Count an error to what is not dispatched; `failure` is its word."""
 
 
-class Clients(Protocol):
-    """Registry of the connected clients (rpc.hub)."""
-
-    def connect(self, peer: "RpcConnection") -> AbstractContextManager[ConnectionId]:
-        """Announce a connection for as long as it lasts."""
-
-    def answer(self, connection_id: ConnectionId, answer: Answer) -> None:
-        """Take a client's answer to a question of ours."""
-
-    def leave(self, connection_id: ConnectionId) -> None:
-        """End what belongs to a client that has gone; its requests may still be worked on."""
-
-
 @dataclass(frozen=True, slots=True)
 class ConnectionLoad:
     """Load of one connection: requests and messages, and their bounds."""
@@ -284,7 +270,7 @@ class RpcConnection:
         self,
         stream: MessageStream,
         requests: Requests,
-        clients: Clients,
+        hub: Hub,
         limits: ConnectionLimits,
         *,
         is_of_node: bool = False,
@@ -294,7 +280,7 @@ class RpcConnection:
         self.is_of_node = is_of_node
         self._stream = stream
         self._requests = requests
-        self._clients = clients
+        self._hub = hub
         self._limits = limits
         self._outbox = Outbox(limits.outbox)
         self._writing = anyio.CancelScope()
@@ -345,7 +331,7 @@ class RpcConnection:
 
     async def run(self) -> None:
         """Hold the conversation until the client leaves or cannot keep up."""
-        with self._clients.connect(self) as self._id:
+        with self._hub.connect(self) as self._id:
             try:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._read_then_finish)
@@ -353,7 +339,7 @@ class RpcConnection:
                         await self._write()
                         await self._close()
                         # A pipe that is closed in one direction may go on in the other one.
-                        self._clients.leave(self._id)
+                        self._hub.leave(self._id)
                     except BaseException:
                         self._running.cut_off()
                         raise
@@ -433,7 +419,7 @@ class RpcConnection:
                 elif (first := self._take(message, len(text), None, tasks)) is not None:
                     await first
         except ClientGone:
-            self._clients.leave(self._id)
+            self._hub.leave(self._id)
         except anyio.EndOfStream:
             pass
 
@@ -461,7 +447,7 @@ class RpcConnection:
                     return self._take_request(message, chars, batch, tasks)
                 self._refuse(message.id, overloaded(), batch)
             case Answer():
-                self._clients.answer(self._id, message)
+                self._hub.answer(self._id, message)
             case Invalid():
                 self._refuse(message.id, message.error, batch)
             case Notification():

@@ -1,4 +1,4 @@
-"""Request context of a handler: the caller's connection, its session, and the services."""
+"""Request context of a handler: the caller's connection, the client there, and the services."""
 
 from collections.abc import Awaitable, Callable
 from contextvars import copy_context
@@ -19,7 +19,7 @@ Services = TypeVar("Services")
 
 @dataclass(frozen=True, slots=True)
 class InitializedClient:
-    """Session of a connection, as settled by `initialize`."""
+    """A client, as it has introduced itself with `initialize`."""
 
     info: ClientInfo
     capabilities: InitializeCapabilities

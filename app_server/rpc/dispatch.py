@@ -248,9 +248,9 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
-def _require_allowed(method: str, session: InitializedClient | None, request: WireModel) -> None:
+def _require_allowed(method: str, client: InitializedClient | None, request: WireModel) -> None:
     """Refuse members that need the opt-in, and ids that cannot be those of threads."""
-    if session is not None and not session.experimental:
+    if client is not None and not client.experimental:
         used = used_experimental(method, request)
         if used is not None:
             raise experimental_required(used)
@@ -340,14 +340,14 @@ def _path(loc: Sequence[int | str], params: Json, *, missing: bool) -> Iterator[
 def _render(context: RequestContext[Any], request: Request, outcome: SuccessResult) -> str:
     """Write the answer that a handler has given."""
     result: WireModel | PreparedResult = outcome.result
-    session = context.initialized
+    client = context.initialized
     if isinstance(result, PreparedResult):
         return render_prepared(request.id, result.text, jsonrpc=context.jsonrpc)
     return render_result(
         request.id,
         result,
         jsonrpc=context.jsonrpc,
-        experimental=session is None or session.experimental,
+        experimental=client is None or client.experimental,
     )
 
 

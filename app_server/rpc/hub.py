@@ -72,13 +72,13 @@ def post(peer: Peer, *messages: Message, as_subscriber: bool) -> None:
 
     `as_subscriber`: they are about a thread of its subscriptions, and carry their numbers.
     """
-    session = peer.initialized
-    if session is None or messages[0].method in session.opted_out:
+    client = peer.initialized
+    if client is None or messages[0].method in client.opted_out:
         return
     spec = NOTIFICATIONS[messages[0].method]
-    if (spec.experimental or spec.opt_in) and not session.experimental:
+    if (spec.experimental or spec.opt_in) and not client.experimental:
         return
-    form = session.experimental, session.jsonrpc, as_subscriber and session.experimental
+    form = client.experimental, client.jsonrpc, as_subscriber and client.experimental
     for message in messages:
         # The form that can be joined is needed by who falls behind alone.
         peer.post(message.text(form), message.delta(form) if peer.is_behind else None)
@@ -337,12 +337,12 @@ class ServerRequests:
             request.answered.set()
 
 
-def may_be_asked(session: InitializedClient, method: str, params: WireModel) -> bool:
+def may_be_asked(client: InitializedClient, method: str, params: WireModel) -> bool:
     """Whether a client can understand a request, by what it opted into."""
     if SERVER_REQUESTS[method].experimental or is_experimental_variant(params):
-        return session.experimental
+        return client.experimental
     extension = params.needs_extension if isinstance(params, Variant) else None
-    return extension is None or session.has_extension(extension)
+    return extension is None or client.has_extension(extension)
 
 
 MAX_AT_ONCE = 1024

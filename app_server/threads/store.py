@@ -6,7 +6,7 @@ Source: docs/architecture.md, "Threads on disk".
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, TypeVarTuple
 
 from app_server.threads.history.pages import HistoryReader
 from app_server.threads.history.search import SearchPage, SearchQuery
@@ -19,6 +19,7 @@ from protocol.log.filing import FilingRecord
 from protocol.log.rollout import Record, ThreadCreated
 
 Answer = TypeVar("Answer")
+Arguments = TypeVarTuple("Arguments")
 
 
 class ThreadLists(Protocol):
@@ -42,8 +43,13 @@ class ThreadLists(Protocol):
 class ThreadHistory(Protocol):
     """History of all threads, loaded or not."""
 
-    async def ask(self, thread_id: str, question: Callable[[HistoryReader], Answer]) -> Answer:
-        """Have a question about one thread's history answered in a worker thread.
+    async def ask(
+        self,
+        thread_id: str,
+        question: Callable[[HistoryReader, *Arguments], Answer],
+        *arguments: *Arguments,
+    ) -> Answer:
+        """Call `question(reader, *arguments)` about one thread's history in a worker thread.
 
         The thread need not be loaded; a loaded one is seen as its log is by now.
 

@@ -173,8 +173,8 @@ class JoiningTransport(asyncio.Transport):
         return self._transport.get_extra_info(name, default)
 
 
-class FlowControlledConnection(ServerConnection, asyncio.BufferedProtocol):
-    """A WebSocket connection with small reads and joined writes."""
+class FlowControlledConnection(CountedConnection, ServerConnection, asyncio.BufferedProtocol):
+    """A WebSocket connection with small reads and joined writes, counted from its first byte on."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the socket over."""
@@ -428,10 +428,6 @@ class NodeEntrance:
     """Serves one client of another node to its end."""
 
 
-class _Connection(CountedConnection, FlowControlledConnection):
-    pass
-
-
 class _Listener:
     def __init__(
         self,
@@ -495,7 +491,7 @@ class _Listener:
     @property
     def options(self) -> dict[str, Any]:
         return {
-            "create_connection": partial(_Connection, accepted=self._accepted),
+            "create_connection": partial(FlowControlledConnection, accepted=self._accepted),
             "process_request": self.before_upgrade,
             "select_subprotocol": self.select_subprotocol,
             "max_size": self._limits.max_message_bytes,

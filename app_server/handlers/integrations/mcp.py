@@ -501,7 +501,7 @@ SUPERSEDED = "another sign-in to this server took its place"
 
 
 @dataclass(frozen=True, slots=True)
-class _Attempt:
+class _SignIn:
     """One sign-in that somebody asked for."""
 
     id: str
@@ -526,7 +526,7 @@ async def log_in_to_server(
             "oauthNotSupported",
             name=params.name,
         )
-    if len(context.services.part(_attempts)) >= MAX_LOGINS:
+    if len(context.services.part(_sign_ins)) >= MAX_LOGINS:
         raise overloaded()
     home = transport.oauth.home
     if transport.auth != "oauth" or home is None:
@@ -542,7 +542,7 @@ async def log_in_to_server(
         params.client_registration, params.scopes, params.timeout_secs
     )
     sign_in = login_type(target, store, wishes)
-    attempt = _Attempt(context.services.clock.new_id(), target.key, params, sign_in)
+    attempt = _SignIn(context.services.clock.new_id(), target.key, params, sign_in)
     context.after_answer(attempt.answered.set)
     try:
         url: str = await context.services.tasks.start(_run, context.services, attempt)
@@ -580,10 +580,10 @@ async def _server(services: Services, params: McpServerOauthLoginParams) -> Serv
 
 
 async def _run(
-    services: Services, attempt: _Attempt, *, task_status: anyio.abc.TaskStatus[str]
+    services: Services, attempt: _SignIn, *, task_status: anyio.abc.TaskStatus[str]
 ) -> None:
-    older = services.part(_attempts).get(attempt.key)
-    services.part(_attempts)[attempt.key] = attempt
+    older = services.part(_sign_ins).get(attempt.key)
+    services.part(_sign_ins)[attempt.key] = attempt
     shown, error = False, SUPERSEDED
 
     def show(url: str) -> None:
@@ -611,15 +611,15 @@ async def _run(
         if not shown:
             raise OAuthFailed(error) from None
     finally:
-        if services.part(_attempts).get(attempt.key) is attempt:
-            del services.part(_attempts)[attempt.key]
+        if services.part(_sign_ins).get(attempt.key) is attempt:
+            del services.part(_sign_ins)[attempt.key]
         attempt.ended.set()
     if not shown:
         raise OAuthFailed(error)
     await _notify(services, attempt, None if attempt.login.succeeded else error)
 
 
-async def _notify(services: Services, attempt: _Attempt, error: str | None) -> None:
+async def _notify(services: Services, attempt: _SignIn, error: str | None) -> None:
     await attempt.answered.wait()
     services.hub.broadcast(
         McpServerOauthLoginCompletedNotification(
@@ -777,6 +777,6 @@ def _probe(services: Services) -> AuthProbe:
     return AuthProbe(services.environments)
 
 
-def _attempts(_: Services) -> dict[str, _Attempt]:
+def _sign_ins(_: Services) -> dict[str, _SignIn]:
     """Make the table of sign-ins that go on, by the key of the server."""
     return {}

@@ -36,8 +36,8 @@ OWN_PROVIDER_ALONE = "threads start with a provider of their own alone"
 KEPT = "the last configuration that could be used holds"
 
 
-class Found(NamedTuple):
-    """The problems there are."""
+class ConfigWarnings(NamedTuple):
+    """Warnings of what is wrong with the files of settings."""
 
     all: Sequence[ConfigWarningNotification]
     new: Sequence[ConfigWarningNotification]
@@ -60,7 +60,7 @@ class ConfigProblems:
         if not self._was_looked_for:
             await self.find()
 
-    async def find(self) -> Found:
+    async def find(self) -> ConfigWarnings:
         """Return a notification for each problem. What is new is logged too."""
         self._was_looked_for = True
         async with self._looking:
@@ -69,7 +69,7 @@ class ConfigProblems:
             for problem in new:
                 logger.warning("%s", " ".join(filter(None, (problem.summary, problem.details))))
             self._found, self._found_in = found, change
-            return Found(found, new)
+            return ConfigWarnings(found, new)
 
     async def _look(self) -> tuple[Sequence[ConfigWarningNotification], int]:
         # From before: while this reads, another request may find the next change.

@@ -6,7 +6,6 @@ Source: docs/wire.md, "History and search"; docs/tools.md, "Elicitations".
 import contextlib
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 
 from app_server.handlers.errors import loaded_thread, no_rollout, thread_failures, turn_not_found
 from app_server.handlers.services import Services
@@ -22,6 +21,8 @@ from app_server.models.prompt.response_items import first_problem
 from app_server.sessions.out_of_band import NoOpenElicitation, TooManyElicitations
 from app_server.sessions.session import ThreadSession
 from app_server.threads.failures import ThreadNotFound
+from app_server.threads.history.pages import HistoryReader
+from app_server.threads.log.outline import TurnOutline
 from app_server.threads.log.state import ThreadState
 from protocol.jsonrpc.errors import invalid_params, invalid_request
 from protocol.log.rollout import ArchivedChanged, Record
@@ -60,13 +61,11 @@ async def revert_thread(
     refuse_ephemeral(context.services.sessions, thread_id, context.method)
     with thread_failures(thread_id):
         session = context.services.sessions.get(thread_id)
-        known = await context.services.store.history.ask(
-            thread_id, lambda reader: reader.turn(turn_id)
-        )
+        known = await context.services.store.history.ask(thread_id, _turn, turn_id)
         if known is None:
             raise turn_not_found(turn_id)
         await session.revert(turn_id)
-        places = await context.services.store.history.ask(thread_id, partial(first_pages, None))
+        places = await context.services.store.history.ask(thread_id, first_pages, None)
     event = ThreadRevertedNotification(thread_id=thread_id)
     context.after_answer(context.services.hub.broadcast, event)
     return ThreadRevertResponse(
@@ -74,6 +73,10 @@ async def revert_thread(
         turns_backwards_cursor=places["turns_backwards_cursor"],
         items_backwards_cursor=places["items_backwards_cursor"],
     )
+
+
+def _turn(reader: HistoryReader, turn_id: str) -> TurnOutline | None:
+    return reader.turn(turn_id)
 
 
 @serves("thread/delete")

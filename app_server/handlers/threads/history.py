@@ -5,7 +5,7 @@ Source: docs/wire.md, "History and search".
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TypeVar, TypeVarTuple
 
 from app_server.handlers.errors import (
     cursor_failures,
@@ -78,6 +78,7 @@ MAX_IDS = 100
 """Items that one `thread/items/read` may ask for."""
 
 Answer = TypeVar("Answer")
+Arguments = TypeVarTuple("Arguments")
 
 
 @serves("thread/turns/list")
@@ -93,11 +94,8 @@ async def list_turns(
     )
     view = params.items_view or "summary"
     loaded = context.services.sessions.find(params.thread_id) is not None
-
-    def read(reader: HistoryReader) -> ThreadTurnsListResponse:
-        return ThreadTurnsListResponse(**wire_page(reader, query, view, loaded=loaded))
-
-    return await _ask(context, params.thread_id, read)
+    page = await _ask(context, params.thread_id, wire_page, query, view, loaded)
+    return ThreadTurnsListResponse(**page)
 
 
 @serves("thread/items/list")
@@ -105,7 +103,7 @@ async def list_items(
     context: RequestContext, params: ThreadItemsListParams
 ) -> ThreadItemsListResponse:
     """Page through items, oldest first unless asked otherwise."""
-    page = await _ask(context, params.thread_id, _items_question(params))
+    page = await _items(context, params)
     deferral = params.defer_output if params.turn_id is not None else None
     return ThreadItemsListResponse(
         data=[listed_entry(entry, deferral) for entry in page.items],
@@ -114,7 +112,7 @@ async def list_items(
     )
 
 
-def _items_question(params: ThreadItemsListParams) -> Callable[[HistoryReader], ItemsPage]:
+async def _items(context: RequestContext, params: ThreadItemsListParams) -> ItemsPage:
     anchor = params.cursor if isinstance(params.cursor, ItemThreadItemsListAnchor) else None
     query = HistoryQuery(
         params.thread_id,
@@ -123,15 +121,16 @@ def _items_question(params: ThreadItemsListParams) -> Callable[[HistoryReader], 
         ascending=params.sort_direction != "desc",
     )
     if anchor is None:
-        return lambda reader: items_page(reader, query, params.turn_id)
+        return await _ask(context, params.thread_id, items_page, query, params.turn_id)
     if params.turn_id is None:
         raise invalid_params(
             "turnId is required when cursor is an item anchor",
             field="turnId",
             rule="is required when `cursor` is an item",
         )
-    turn_id, item_id = params.turn_id, anchor.item_id
-    return lambda reader: items_beside(reader, query, turn_id, item_id)
+    return await _ask(
+        context, params.thread_id, items_beside, query, params.turn_id, anchor.item_id
+    )
 
 
 @serves("thread/items/read")
@@ -141,11 +140,7 @@ async def read_items(
     """Read some items of one turn in full."""
     if not 1 <= len(params.item_ids) <= MAX_IDS:
         raise invalid_request(f"itemIds must contain 1 to {MAX_IDS} IDs", "invalidParams")
-    found = await _ask(
-        context,
-        params.thread_id,
-        lambda reader: items_by_id(reader, params.turn_id, params.item_ids),
-    )
+    found = await _ask(context, params.thread_id, items_by_id, params.turn_id, params.item_ids)
     return ThreadItemsReadResponse(data=[item_entry(entry) for entry in found])
 
 
@@ -155,21 +150,22 @@ async def list_timeline(
 ) -> ThreadTimelineListResponse:
     """Page backwards through turns and items; each page is in the order of the log."""
     query = HistoryQuery(params.thread_id, page_size(params.limit), params.cursor)
-    entries, cursor = await _ask(
-        context, params.thread_id, lambda reader: timeline_page(reader, query)
-    )
+    entries, cursor = await _ask(context, params.thread_id, timeline_page, query)
     return ThreadTimelineListResponse(
         data=[timeline_entry(entry) for entry in entries], next_cursor=cursor
     )
 
 
 async def _ask(
-    context: RequestContext, thread_id: str, question: Callable[[HistoryReader], Answer]
+    context: RequestContext,
+    thread_id: str,
+    question: Callable[[HistoryReader, *Arguments], Answer],
+    *arguments: *Arguments,
 ) -> Answer:
     refuse_ephemeral(context.services.sessions, thread_id, context.method)
     with thread_failures(thread_id, not_loaded(thread_id)), cursor_failures():
         try:
-            return await context.services.store.history.ask(thread_id, question)
+            return await context.services.store.history.ask(thread_id, question, *arguments)
         except AnchorNotFound:
             raise invalid_params(
                 "cursor.itemId does not identify an item in the requested history scope",
@@ -238,7 +234,7 @@ async def search_occurrences(
     limit = page_size(params.limit, DEFAULT_OCCURRENCES)
     with thread_failures(thread_id, not_loaded(thread_id)), cursor_failures():
         found, cursor = await context.services.store.history.ask(
-            thread_id, lambda reader: occurrences_page(reader, term, limit, params.cursor)
+            thread_id, occurrences_page, term, limit, params.cursor
         )
     return ThreadSearchOccurrencesResponse(
         data=[_occurrence(one) for one in found], next_cursor=cursor

@@ -1,7 +1,6 @@
 """A thread as clients see it: its place, turns, settings, and warnings."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, TypeVar
 
 from app_server.handlers.serving import RequestContext
@@ -52,14 +51,14 @@ async def logged_turns(store: ThreadStore, state: ThreadState) -> list[Turn]:
     """Return the turns of a loaded thread that its log has; none if they are all in memory."""
     if state.is_whole or state.created.ephemeral:
         return []
-    return await store.history.ask(state.id, partial(turns_of_log, loaded=True))
+    return await store.history.ask(state.id, turns_of_log, True)
 
 
 async def shown_turns(store: ThreadStore, state: ThreadState, *, loaded: bool) -> list[Turn]:
     """Return the turns of an answer: from memory if they are all there, else from the log."""
     if state.is_whole or state.created.ephemeral:
         return turns_of_state(state)
-    return await store.history.ask(state.id, partial(turns_of_log, loaded=loaded))
+    return await store.history.ask(state.id, turns_of_log, loaded)
 
 
 def notify_of_usage(hub: Hub, client: ConnectionId, state: ThreadState) -> None:

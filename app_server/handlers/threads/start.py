@@ -416,9 +416,7 @@ async def _history(
     """Return where the pages of a thread begin, and the first one if it was asked for."""
     if state.created.ephemeral:
         return {}
-    return await services.store.history.ask(
-        state.id, partial(first_pages, params.initial_turns_page)
-    )
+    return await services.store.history.ask(state.id, first_pages, params.initial_turns_page)
 
 
 def _keep_for(services: Services, session: ThreadSession, unload_after_s: int | None) -> None:

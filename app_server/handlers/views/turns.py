@@ -111,7 +111,7 @@ def _turn(turn: TurnState | TurnOutline, items: list[ThreadItem]) -> Turn:
     )
 
 
-def turns_of_log(reader: HistoryReader, *, loaded: bool) -> list[Turn]:
+def turns_of_log(reader: HistoryReader, loaded: bool) -> list[Turn]:
     """Show all turns of a log as `turns_of_state` does; none can be running if not `loaded`."""
     shown: list[Turn] = []
     left = MAX_TURNS_CHARS
@@ -145,7 +145,7 @@ def started_turn(turn_id: str) -> Turn:
 
 
 def wire_page(
-    reader: HistoryReader, query: HistoryQuery, view: View, *, loaded: bool
+    reader: HistoryReader, query: HistoryQuery, view: View, loaded: bool
 ) -> dict[str, Any]:
     """Collect a page of turns; in a thread that is not `loaded` no turn can be running."""
     page = turns_page(reader, query, view)
@@ -158,7 +158,7 @@ def wire_page(
 
 
 def first_pages(
-    asked: ThreadResumeInitialTurnsPageParams | None, reader: HistoryReader
+    reader: HistoryReader, asked: ThreadResumeInitialTurnsPageParams | None
 ) -> dict[str, Any]:
     """Collect the cursors that begin with the newest turn and item of a loaded thread.
 
@@ -168,7 +168,7 @@ def first_pages(
     if asked is not None:
         ascending = asked.sort_direction == "asc"
         query = HistoryQuery(reader.thread_id, page_size(asked.limit), None, ascending)
-        page = TurnsPage(**wire_page(reader, query, asked.items_view or "summary", loaded=True))
+        page = TurnsPage(**wire_page(reader, query, asked.items_view or "summary", True))
     return {
         "initial_turns_page": page,
         "turns_backwards_cursor": newest_turn_cursor(reader),

@@ -9,7 +9,7 @@ import logging
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 from uuid import UUID
 
 import anyio
@@ -34,6 +34,7 @@ from protocol.turns.turn import TurnError
 logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
+Arguments = TypeVarTuple("Arguments")
 
 _BATCH = 32
 _COLUMNS = "number, id, started_at_ms, status, error, completed_at_ms, duration_ms, packed"
@@ -269,9 +270,14 @@ class PostgresHistory:
             except FileNotFoundError:
                 continue
 
-    async def ask(self, thread_id: str, question: Callable[[HistoryReader], Answer]) -> Answer:
-        """Have a question about one thread's history answered; see ThreadHistory.ask."""
-        ask = partial(_ask, self._database, uuid_of(thread_id), question)
+    async def ask(
+        self,
+        thread_id: str,
+        question: Callable[[HistoryReader, *Arguments], Answer],
+        *arguments: *Arguments,
+    ) -> Answer:
+        """Call `question(reader, *arguments)` in a worker thread; see ThreadHistory.ask."""
+        ask = partial(_ask, self._database, uuid_of(thread_id), question, *arguments)
         try:
             return await anyio.to_thread.run_sync(ask)
         except FileNotFoundError:
@@ -287,8 +293,11 @@ class PostgresHistory:
 
 
 def _ask(
-    database: Database, thread_id: UUID, question: Callable[[HistoryReader], Answer]
+    database: Database,
+    thread_id: UUID,
+    question: Callable[[HistoryReader, *Arguments], Answer],
+    *arguments: *Arguments,
 ) -> Answer:
     with log_failures(str(thread_id)):
         read_created(DatabaseLog(database, thread_id))
-    return question(DatabaseHistoryReader(database, thread_id))
+    return question(DatabaseHistoryReader(database, thread_id), *arguments)

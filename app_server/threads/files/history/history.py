@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Self, TypeVar, TypeVarTuple
 
 import anyio
 import anyio.to_thread
@@ -48,6 +48,7 @@ RETRY_S = 5.0
 """Between two attempts to make an index that could not be written."""
 
 Answer = TypeVar("Answer")
+Arguments = TypeVarTuple("Arguments")
 
 
 _BATCH = 32
@@ -231,8 +232,13 @@ class FileHistory:
             group = logs[first : first + FOLLOW_STEP]
             await anyio.to_thread.run_sync(self._require_index().catch_up, group)
 
-    async def ask(self, thread_id: str, question: Callable[[HistoryReader], Answer]) -> Answer:
-        """Have a question about one thread's history answered in a worker thread.
+    async def ask(
+        self,
+        thread_id: str,
+        question: Callable[[HistoryReader, *Arguments], Answer],
+        *arguments: *Arguments,
+    ) -> Answer:
+        """Call `question(reader, *arguments)` about one thread's history in a worker thread.
 
         The thread need not be loaded; a loaded one is seen as its log is by now. One of Codex's is
         seen as an import would make it.
@@ -242,7 +248,7 @@ class FileHistory:
             And what `question` raises.
         """
         try:
-            return await self._repeated(partial(self._ask, thread_id, question))
+            return await self._repeated(partial(self._ask, thread_id, question, *arguments))
         except (FileNotFoundError, NoCodexThread):
             raise ThreadNotFound(thread_id) from None
 
@@ -258,7 +264,12 @@ class FileHistory:
             self._note_lost()
         return await anyio.to_thread.run_sync(question)
 
-    def _ask(self, thread_id: str, question: Callable[[HistoryReader], Answer]) -> Answer:
+    def _ask(
+        self,
+        thread_id: str,
+        question: Callable[[HistoryReader, *Arguments], Answer],
+        *arguments: *Arguments,
+    ) -> Answer:
         path = self._paths.path_of(thread_id)
         if path.exists():
             with log_failures(thread_id):
@@ -266,7 +277,7 @@ class FileHistory:
         else:
             path = self._copies.path_of(thread_id)
         with FileHistoryReader(self._require_index(), thread_id, path) as reader:
-            return question(reader)
+            return question(reader, *arguments)
 
     async def search(self, query: SearchQuery) -> tuple[SearchPage, Mapping[str, ThreadRow]]:
         """Return one page of threads by what was said in them, up to the call; and their rows.
