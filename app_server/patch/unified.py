@@ -9,7 +9,7 @@ import hashlib
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pydantic_core import to_json
 
@@ -308,15 +308,15 @@ class _File:
     """Cached diff of the path and its bytes as JSON; None when it is out of date."""
 
 
+@dataclass(slots=True)
 class TurnDiff:
     """The files that a turn has touched."""
 
-    def __init__(self) -> None:
-        self._files: dict[str, _File] = {}
-        self._kept_chars = 0
-        self._origins: set[str] = set()
-        self._unseen: set[str] = set()
-        """Touched, and not kept."""
+    _files: dict[str, _File] = field(default_factory=dict)
+    _kept_chars: int = 0
+    _origins: set[str] = field(default_factory=set)
+    _unseen: set[str] = field(default_factory=set)
+    """Touched, and not kept."""
 
     def touch(self, changes: Sequence[Touched]) -> None:
         """Note changes that were made, in their order."""

@@ -3,9 +3,11 @@
 Source: docs/tools.md, "Commands"; docs/config.md, "shell_environment_policy".
 """
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
+from fnmatch import translate
+from functools import lru_cache
 from typing import Literal, TypeAlias, cast
 
 from app_server.config.values import Config
@@ -80,7 +82,8 @@ def command_environment(
     result = {"TERM": TERMINAL, **inherited, **given, **policy.set}
     if policy.include_only:
         wanted = (*policy.include_only, "TERM", *given)
-        result = {name: value for name, value in result.items() if _matches(name, wanted)}
+        shown = _pattern(wanted)
+        result = {name: value for name, value in result.items() if shown.match(name.upper())}
     kept_back = CREDENTIALS | set(credentials)
     return {name: value for name, value in result.items() if name not in kept_back}
 
@@ -89,15 +92,17 @@ def _inherited(policy: EnvironmentPolicy, parent: Mapping[str, str]) -> Iterator
     excluded = policy.exclude
     if not policy.ignore_default_excludes:
         excluded = (*SECRETIVE, *excluded)
+    left_out = _pattern(excluded)
     for name, value in parent.items():
         is_inherited = policy.inherit == "all" or (policy.inherit == "core" and name in CORE)
-        if is_inherited and not _matches(name, excluded):
+        if is_inherited and not left_out.match(name.upper()):
             yield name, value
 
 
-def _matches(name: str, patterns: Sequence[str]) -> bool:
-    folded = name.upper()
-    return any(fnmatchcase(folded, pattern.upper()) for pattern in patterns)
+@lru_cache
+def _pattern(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    """Match names in capitals that have one of the patterns; no pattern matches none."""
+    return re.compile("|".join(translate(each.upper()) for each in patterns) or r"(?!)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

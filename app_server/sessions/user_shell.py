@@ -68,6 +68,7 @@ class UserShell:
     def __init__(self, context: ThreadContext) -> None:
         self._clients = context.clients
         self._machine = context.machine
+        self._grammar = context.server.grammar
         self._commands = context.commands
 
     async def run(self, command: UserCommand, turn: RunningTurn) -> None:
@@ -108,7 +109,7 @@ class UserShell:
         folder = settings.working_folders[0]
         shell = await _shell_of(machine, folder)
         login = machine.settings.allow_login_shell
-        script = await read_command(machine.scripts, command.line)
+        script = await read_command(self._grammar, command.line)
         item = CommandExecutionThreadItem(
             id=recorder.clock.new_id(),
             command=shown_line(shell or "sh", command.line, login=login),

@@ -20,6 +20,7 @@ from app_server.host.proxy.gate import Gate
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable
 from app_server.models.catalogue.models import ModelFeatures
 from app_server.patch.in_command import may_be_patch
+from app_server.permissions.commands.wrappers import read_command, run_by
 from app_server.permissions.sandbox.policy import UNRESTRICTED, EffectivePolicy
 from app_server.permissions.shell.actions import command_actions
 from app_server.permissions.verdict import CommandFacts, NeedsApproval, Refuse, Run, Verdict
@@ -159,8 +160,8 @@ class ExecCommand(TurnTool):
             raise BadCall(_failed(str(exc))) from exc
         assert shell is not None
         login = arguments.login and self.context.machine.settings.allow_login_shell
-        is_users = arguments.shell is None
-        script = await self.context.approvals.commands.read(arguments.cmd, shell, is_users=is_users)
+        whole = await read_command(self.context.server.grammar, arguments.cmd)
+        script = run_by(whole, shell, is_users=arguments.shell is None)
         request = CommandRequest(
             turn_id=self.turn.id,
             item_id=call_id,

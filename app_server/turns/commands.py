@@ -30,7 +30,6 @@ from app_server.host.proxy.gate import Gate
 from app_server.observability.log_context import THREAD, start_apart
 from app_server.permissions.environment import PLAIN_OUTPUT, CommandSettings, command_environment
 from app_server.permissions.sandbox.policy import UNRESTRICTED, EffectivePolicy
-from app_server.permissions.shell.parse import ScriptReader
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.servers import ThreadServers
 from protocol.exec.processes import CommandVariables, WorkPolicy
@@ -376,7 +375,6 @@ class ThreadMachine:
     environments: Environments
     """Other machines that commands can run on."""
     settings: CommandSettings
-    scripts: ScriptReader
     environ: Mapping[str, str] = field(repr=False)
     """The variables of this process."""
     own_credentials: frozenset[str]

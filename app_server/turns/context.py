@@ -10,7 +10,6 @@ from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.mcp.catalog.config import McpSettings
 from app_server.models.catalogue.models import ThreadModel
 from app_server.models.catalogue.providers import credential_variables
-from app_server.permissions.shell.parse import ScriptReader
 from app_server.runtime.clock import Clock
 from app_server.runtime.pausable_timeouts import PausableTimeouts
 from app_server.threads.log.live import LiveThread
@@ -98,11 +97,10 @@ def thread_context(
         clock=clock,
         timeout_s=settings.approval_timeout_s,
     )
-    scripts = ScriptReader(server.grammar)
     approvals = ThreadApprovals(
         questions=questions,
         tools=ToolApprovals(questions, server.lasting_approvals),
-        commands=CommandApprovals(questions, scripts, server.rules, config),
+        commands=CommandApprovals(questions, server.rules, config),
         files=FileApprovals(questions),
         permissions=PermissionApprovals(questions),
         network=NetworkApprovals(questions, server.rules, slot, timeouts),
@@ -112,7 +110,6 @@ def thread_context(
         local=server.commands,
         environments=server.environments,
         settings=settings.commands,
-        scripts=scripts,
         environ=os.environ,
         own_credentials=server.credentials
         | credential_variables(settings.model.providers.values()),

@@ -5,6 +5,7 @@ Source: docs/wire.md, "Turns"; docs/mcp.md, "Calls".
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 
 import anyio
@@ -228,14 +229,14 @@ async def run_calls(
         await outputs.keep_rest()
 
 
+@dataclass(slots=True)
 class _Outputs:
     """Outputs of one response's calls, held until the calls before them are in the log."""
 
-    def __init__(self, recorder: TurnRecorder) -> None:
-        self._recorder = recorder
-        self._ended: dict[int, JsonObject] = {}
-        self._next = 0
-        self._keeping = anyio.Lock()
+    _recorder: TurnRecorder
+    _ended: dict[int, JsonObject] = field(default_factory=dict)
+    _next: int = 0
+    _keeping: anyio.Lock = field(default_factory=anyio.Lock)
 
     async def add(self, index: int, output: JsonObject) -> None:
         self._ended[index] = output

@@ -12,9 +12,9 @@ from app_server.permissions.rules import BrokenRules, parse_rules, read_rules
 from app_server.permissions.sandbox.policy import EffectivePolicy, Ruling
 from app_server.permissions.shell import parse
 from app_server.permissions.shell.actions import command_actions
-from app_server.permissions.shell.parse import ScriptReader, ShellGrammar, read_word
+from app_server.permissions.shell.parse import ShellGrammar, read_word
 
-READER = ScriptReader(ShellGrammar())
+READER = ShellGrammar()
 
 
 def test_a_profile_has_512_entries() -> None:

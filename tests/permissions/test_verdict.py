@@ -8,7 +8,7 @@ import pytest
 from app_server.permissions.commands.wrappers import read_command, run_by
 from app_server.permissions.rules import PrefixRule, Rules
 from app_server.permissions.sandbox.policy import UNRESTRICTED, EffectivePolicy
-from app_server.permissions.shell.parse import ScriptReader, ShellGrammar
+from app_server.permissions.shell.parse import ShellGrammar
 from app_server.permissions.verdict import (
     CANNOT_ASK,
     CANNOT_ESCALATE,
@@ -24,7 +24,7 @@ from app_server.permissions.verdict import (
 from protocol.turns.policy import AskForApproval, GranularApprovals, GranularAskForApproval
 from tests.support.harness import claim
 
-READER = ScriptReader(ShellGrammar())
+READER = ShellGrammar()
 CONFINED = EffectivePolicy(writable=("/work",), network=False)
 
 

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import TypeAlias
 
 from app_server.permissions.shell.options import option_names
-from app_server.permissions.shell.parse import ScriptReader
+from app_server.permissions.shell.parse import ShellGrammar
 from app_server.permissions.shell.script import Command, Pipeline, Script, Word
 from app_server.runtime.loader import LoadFailed
 
@@ -143,27 +143,23 @@ def run_by(script: Script, shell: str, *, is_users: bool) -> Script:
     return replace(script, pipelines=None, mentioned=mentioned)
 
 
-async def read_command(reader: ScriptReader, text: str) -> Script:
+async def read_command(grammar: ShellGrammar, text: str) -> Script:
     """Take a script apart, and whatever it gives to `bash -c`, `eval` and the like.
 
     If the grammar cannot be loaded now, it is like a script that is too long to be looked at.
     """
     try:
-        return await _read_with_nested(reader, text)
+        whole = await grammar.read(text)
+        found: list[Script] = []
+        waiting = list(_inline_scripts(whole))
+        while waiting:
+            if len(found) == MAX_NESTED:
+                return replace(whole, pipelines=None, nested=tuple(found), is_read=False)
+            inner = await grammar.read(waiting.pop())
+            found.append(inner)
+            waiting += _inline_scripts(inner)
     except LoadFailed:
         return Script(text, None, is_read=False)
-
-
-async def _read_with_nested(reader: ScriptReader, text: str) -> Script:
-    whole = await reader.read(text)
-    found: list[Script] = []
-    waiting = list(_inline_scripts(whole))
-    while waiting:
-        if len(found) == MAX_NESTED:
-            return replace(whole, pipelines=None, nested=tuple(found), is_read=False)
-        inner = await reader.read(waiting.pop())
-        found.append(inner)
-        waiting += _inline_scripts(inner)
     return replace(whole, nested=tuple(found)) if found else whole
 
 

@@ -37,10 +37,8 @@ def command_actions(script: Script, cwd: str) -> list[CommandAction]:
     shell puts file names in the place of patterns, there is one action for the whole script:
     unknown.
     """
-    return _actions(script, cwd) or _nothing_known(script)
-
-
-def _nothing_known(script: Script) -> list[CommandAction]:
+    if actions := _actions(script, cwd):
+        return actions
     commands = list(script.commands)
     if commands and all(command.texts[0] == "cd" for command in commands):
         return []

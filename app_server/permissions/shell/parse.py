@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class ShellGrammar:
-    """Makes parsers of bash; one for a server."""
+    """Makes parsers of bash, and reads scripts; one for a server."""
 
     def __init__(self) -> None:
         """Prepare; the grammar is loaded with the first script."""
@@ -46,6 +46,21 @@ class ShellGrammar:
             LoadFailed: the grammar cannot be loaded now.
         """
         return (await self._new_parser.get())()
+
+    async def read(self, text: str) -> Script:
+        """Take a script apart that is within the bounds; others are not read.
+
+        Raises:
+            LoadFailed: the grammar cannot be loaded now.
+        """
+        # A lone surrogate is no text that a shell could get.
+        content = text.encode(errors="replace")
+        if len(content) > MAX_SCRIPT_BYTES:
+            return Script(text, None, is_read=False)
+        parser = await self.parser()
+        if len(content) <= MAX_INLINE_BYTES:
+            return _read(parser, text, content)
+        return await anyio.to_thread.run_sync(_read, parser, text, content)
 
 
 def _bash() -> Callable[[], Parser]:
@@ -167,28 +182,6 @@ _BETWEEN_WORDS = re.compile(rb"(?:\\\n)*[ \t](?:[ \t]|\\\n)*")
 _BETWEEN_COMMANDS = re.compile(rb"(?:[ \t\n]|\\\n)*")
 _BEFORE_COMMENT = re.compile(rb"(?:.*[ \t;]|(?:.*[^\\])?\n|)", re.DOTALL)
 _UNUSUAL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-
-
-class ScriptReader:
-    """Reads scripts; one for a server."""
-
-    def __init__(self, grammar: ShellGrammar) -> None:
-        self._grammar = grammar
-
-    async def read(self, text: str) -> Script:
-        """Take a script apart that is within the bounds; others are not read.
-
-        Raises:
-            LoadFailed: the grammar cannot be loaded now.
-        """
-        # A lone surrogate is no text that a shell could get.
-        content = text.encode(errors="replace")
-        if len(content) > MAX_SCRIPT_BYTES:
-            return Script(text, None, is_read=False)
-        parser = await self._grammar.parser()
-        if len(content) <= MAX_INLINE_BYTES:
-            return _read(parser, text, content)
-        return await anyio.to_thread.run_sync(_read, parser, text, content)
 
 
 def _read(parser: Parser, text: str, content: bytes) -> Script:

@@ -11,11 +11,9 @@ import anyio.to_thread
 
 from app_server.config.values import Config, ConfigError
 from app_server.permissions.commands.safe import program_name
-from app_server.permissions.commands.wrappers import read_command, run_by
 from app_server.permissions.rules import NotLearned, PrefixRule, RuleBook, Rules
 from app_server.permissions.sandbox.policy import EffectivePolicy
-from app_server.permissions.shell.parse import MAX_INLINE_BYTES, ScriptReader
-from app_server.permissions.shell.script import Script
+from app_server.permissions.shell.parse import MAX_INLINE_BYTES
 from app_server.permissions.trust import project_trust, says_something
 from app_server.permissions.verdict import (
     CommandFacts,
@@ -125,21 +123,12 @@ class CommandApprovals:
     """The approvals of one thread's commands; those for the session are remembered here."""
 
     questions: ThreadQuestions
-    scripts: ScriptReader
     rules: RuleBook
     config: Config
     """Says which projects the user trusts."""
     _remembered: dict[_Key, None] = field(default_factory=dict, init=False)
     _learned: list[PrefixRule] = field(default_factory=list, init=False)
     """Rules that could not be written to the disk."""
-
-    async def read(self, script: str, shell: str, *, is_users: bool) -> Script:
-        """Take a command line apart, for `CommandFacts` and for `command_actions`.
-
-        `shell` is the absolute path of what runs it; `is_users` says that the user chose it, and
-        not the model. If the grammar cannot be loaded now, it is like a script that is too long.
-        """
-        return run_by(await read_command(self.scripts, script), shell, is_users=is_users)
 
     async def check(self, request: CommandRequest) -> Verdict:
         """Return whether a command runs, has to be asked about, or is refused.

@@ -4,9 +4,9 @@ import pytest
 
 from app_server.permissions.commands.dangerous import danger_of
 from app_server.permissions.commands.wrappers import MAX_NESTED, read_command
-from app_server.permissions.shell.parse import ScriptReader, ShellGrammar
+from app_server.permissions.shell.parse import ShellGrammar
 
-READER = ScriptReader(ShellGrammar())
+READER = ShellGrammar()
 
 REMOVES = "it removes files without asking, or whole folders"
 DOWNLOADS = "it runs what it downloads"

@@ -13,7 +13,7 @@ import pytest
 
 from app_server.permissions.commands.safe import CHECKED, GIT, HARMLESS, not_reading
 from app_server.permissions.environment import PLAIN_OUTPUT
-from app_server.permissions.shell.parse import ScriptReader, ShellGrammar
+from app_server.permissions.shell.parse import ShellGrammar
 
 EVERYWHERE = (
     *("cat", "cut", "find", "grep", "head", "ls", "sort", "tail", "tr", "uniq", "wc", "diff"),
@@ -103,7 +103,7 @@ PLANTED = (
 ENDLESS = re.compile(r"\S*tail .*-(-?[A-Za-z0-9]*[fF]|-retry)|\S*free .*(-\w*[sc]|--sec|--cou)")
 """What is harmless, and waits for more."""
 
-READER = ScriptReader(ShellGrammar())
+READER = ShellGrammar()
 OPTION = re.compile(r"(?<![\w-])(--?[A-Za-z0-9][A-Za-z0-9-]*|-\.)(\[?=|)")
 
 

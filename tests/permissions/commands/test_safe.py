@@ -3,9 +3,9 @@
 import pytest
 
 from app_server.permissions.commands.safe import not_reading
-from app_server.permissions.shell.parse import ScriptReader, ShellGrammar
+from app_server.permissions.shell.parse import ShellGrammar
 
-READER = ScriptReader(ShellGrammar())
+READER = ShellGrammar()
 
 SAFE = """
 cat a.txt

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from app_server.permissions.shell.actions import command_actions
-from app_server.permissions.shell.parse import ScriptReader, ShellGrammar
+from app_server.permissions.shell.parse import ShellGrammar
 from tests.support.harness import claim
 from tests.support.paths import RECORDINGS
 
 RECORDED = RECORDINGS / "command_actions.jsonl"
 """A command and its actions a line, in the folder /home/me/work."""
 
-READER = ScriptReader(ShellGrammar())
+READER = ShellGrammar()
 
 
 async def actions(text: str, cwd: str = "/home/me/work") -> list[dict[str, Any]]:

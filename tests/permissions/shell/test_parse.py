@@ -11,12 +11,11 @@ from app_server.permissions.shell.parse import (
     MAX_DEPTH,
     MAX_INLINE_BYTES,
     MAX_NODES,
-    ScriptReader,
     ShellGrammar,
 )
 from app_server.permissions.shell.script import MAX_COMMANDS, MAX_SCRIPT_BYTES, Script
 
-READER = ScriptReader(ShellGrammar())
+READER = ShellGrammar()
 
 
 def pipelines(script: Script) -> list[list[tuple[str, ...]]] | None:
