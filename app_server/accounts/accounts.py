@@ -287,7 +287,7 @@ class Accounts:
             # Whoever held the lock has done it.
             return
         try:
-            record = await store.take_note()
+            record = await store.load_seen()
             if record is None and await store.is_there():
                 return
         except AccountError as exc:
@@ -403,7 +403,7 @@ class Accounts:
         self._settings = await self._read_settings()
         store = AuthStore(self._home, self._settings.store)
         try:
-            record = await store.take_note()
+            record = await store.load_seen()
         except AccountError as exc:
             logger.warning("stored credentials cannot be read: %s", exc)
             record = None

@@ -255,7 +255,7 @@ class AuthStore:
         """
         return await anyio.to_thread.run_sync(self._load, abandon_on_cancel=True)
 
-    async def take_note(self) -> AuthRecord | None:
+    async def load_seen(self) -> AuthRecord | None:
         """Load, and count the stored version as seen; see `has_changed`.
 
         Raises:

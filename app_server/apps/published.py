@@ -137,7 +137,7 @@ class Publishing:
         """The last distinct `Use`s of threads, the latest last."""
         self._is_over = False
 
-    def note_use(self, use: Use) -> None:
+    def record_use(self, use: Use) -> None:
         """Record the settings of a thread, so that its registrations are prepared in time."""
         if use not in self._uses:
             self._uses.append(use)

@@ -249,7 +249,7 @@ class AppsService(TurnExtension):
                 connection.origin,
                 self._plugins.app_names(context.config, context.thread_id),
             )
-            connection.publishing.note_use(use)
+            connection.publishing.record_use(use)
             return [] if published is None else published.registrations(use)
         except ConfigError as exc:
             logger.warning("the settings of apps make no sense: %s", exc)

@@ -274,10 +274,10 @@ async def _run(options: argparse.Namespace, sources: ConfigSources) -> int:
             # It may be the first that is done with a home.
             await anyio.to_thread.run_sync(prepare_home, home)
             await _add(options, config, ConfigFile(home))
-            await _tell_running(home)
+            await _refresh_running(home)
         case "remove":
             await _remove(options.name, config, ConfigFile(home))
-            await _tell_running(home)
+            await _refresh_running(home)
         case "enable" | "disable":
             await _switch(options, config)
         case "restart":
@@ -400,7 +400,7 @@ async def _switch(options: argparse.Namespace, config: Config) -> None:
         return
     await file.change(changed)
     print(f"MCP server `{name}` is {word} in {file.path}.")
-    await _tell_running(options.home_folder)
+    await _refresh_running(options.home_folder)
 
 
 async def _switch_unknown(
@@ -420,7 +420,7 @@ async def _switch_unknown(
         f"MCP server `{name}` is {word} in {file.path}, should an extension, an app or a plugin of "
         f"a thread bring it: no file sets it up. Those of this home: {', '.join(known) or 'none'}."
     )
-    await _tell_running(options.home_folder)
+    await _refresh_running(options.home_folder)
 
 
 def _check_name(name: str) -> None:
@@ -436,7 +436,7 @@ async def _can_be_asked(options: argparse.Namespace) -> bool:
     return any(server.is_running and server.entry.for_clients is not None for server in found)
 
 
-async def _tell_running(home: Path) -> None:
+async def _refresh_running(home: Path) -> None:
     """Make the running servers of a home read its files; unreachable ones do so later."""
     running = [server.entry for server in running_servers(home).all() if server.is_running]
     for entry in running:
@@ -501,15 +501,15 @@ async def _show_logs(options: argparse.Namespace, config: Config) -> None:
     if any(output["text"] for output in outputs):
         return
     if outputs:
-        reason = _why_nothing(name, outputs[-1])
+        reason = _explain_empty_output(name, outputs[-1])
     elif (found := (await _servers(config, home)).get(name)) is not None and not found.enabled:
-        reason = _why_nothing(name, {"runtimeStatus": "disabled"})
+        reason = _explain_empty_output(name, {"runtimeStatus": "disabled"})
     else:
         reason = f"No loaded thread has MCP server `{name}`: it starts with the next thread."
     print(one_line(reason), file=sys.stderr)
 
 
-def _why_nothing(name: str, output: Mapping[str, Any]) -> str:
+def _explain_empty_output(name: str, output: Mapping[str, Any]) -> str:
     """Explain the empty output of a thread's server, with a remedy."""
     server, command = f"MCP server `{name}`", "`app-server mcp"
     match output.get("runtimeStatus"):

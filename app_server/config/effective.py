@@ -230,16 +230,16 @@ class Configuration:
             try:
                 files = await anyio.to_thread.run_sync(self._read_files)
             except ConfigError as exc:
-                await self._look_was(str(exc), stamps, now_ns)
+                await self._record_read(str(exc), stamps, now_ns)
                 raise
-            await self._look_was(files, stamps, now_ns)
+            await self._record_read(files, stamps, now_ns)
             if files != self._files:
                 self._files = files
             settled = all(is_settled(stamp, now_ns) for stamp in stamps)
             self._stamps = stamps if settled else None
         return self._files
 
-    async def _look_was(
+    async def _record_read(
         self, seen: Config | str, stamps: Sequence[Stamp | None], now_ns: int
     ) -> None:
         """Record a successful read, and the last good one that it replaces.

@@ -39,17 +39,17 @@ def warn_counted(logger: logging.Logger, message: str, *arguments: object) -> No
         of_loop[logger, message] = _Counted()
         logger.warning(message, *arguments)
         # Not in the context of a request that ends before.
-        loop.call_later(AGAIN_S, _tell, loop, logger, message, context=Context())
+        loop.call_later(AGAIN_S, _log_count, loop, logger, message, context=Context())
     else:
         counted.count += 1
         counted.arguments = arguments
 
 
-def _tell(loop: asyncio.AbstractEventLoop, logger: logging.Logger, message: str) -> None:
+def _log_count(loop: asyncio.AbstractEventLoop, logger: logging.Logger, message: str) -> None:
     counted = _counted[loop].pop((logger, message))
     if counted.count:
         _counted[loop][logger, message] = _Counted()
         logger.warning(
             f"{message}; %d times in %d s", *counted.arguments, counted.count, round(AGAIN_S)
         )
-        loop.call_later(AGAIN_S, _tell, loop, logger, message, context=Context())
+        loop.call_later(AGAIN_S, _log_count, loop, logger, message, context=Context())

@@ -24,7 +24,7 @@ from typing import Any
 
 import anyio
 
-from app_server.clients.coder.session import Occupant, is_app_server, who_is_at
+from app_server.clients.coder.session import Occupant, identify_at, is_app_server
 from app_server.peer.connection import open_client
 from tests.long.real_servers import Report
 from tests.support.harness import write_config
@@ -90,7 +90,7 @@ async def check_all(codex: str, work: Path, report: Report) -> None:
             port = int(url.rpartition(":")[2])
             with report.check("the launcher takes it for an app-server, and not for one of ours"):
                 assert await is_app_server(url)
-                assert await who_is_at(url, home) is Occupant.STRANGER
+                assert await identify_at(url, home) is Occupant.STRANGER
             with report.check("a signal is injected without a turn, and the model sees it once"):
                 await _is_seen_once(url, router, own, model)
             for step in BRIDGE_STEPS:

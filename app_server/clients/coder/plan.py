@@ -74,7 +74,7 @@ class Plan:
         return kept | self.exported(url)
 
     @property
-    def what_to_set(self) -> str:
+    def variables_to_set(self) -> str:
         """Return the variables that receivers need to find a server started elsewhere."""
         wanted = [f"{URL_VARIABLE}={self.url}"]
         if self.token_file is not None:
@@ -94,7 +94,7 @@ class Plan:
         if self.url is not None:
             lines += [
                 f"server: {self.url}, if it answers as an app-server",
-                f"  unless it is an app-server of {self.home}: {self.what_to_set}",
+                f"  unless it is an app-server of {self.home}: {self.variables_to_set}",
             ]
         else:
             lines += [

@@ -43,7 +43,7 @@ class Occupant(Enum):
     STRANGER = "stranger"
 
 
-async def who_is_at(url: str, home: Path, token_file: Path | None = None) -> Occupant:
+async def identify_at(url: str, home: Path, token_file: Path | None = None) -> Occupant:
     """Identify the server at a port of this machine, with the token of the file, if any."""
     # A server that is going to be started has not written it yet.
     has_token = token_file is not None and await anyio.to_thread.run_sync(token_file.exists)
@@ -97,8 +97,8 @@ async def session_server(plan: Plan, parent: Mapping[str, str]) -> AsyncIterator
     if plan.url is not None:
         if not await is_app_server(plan.url, plan.token_file):
             raise NoServer(f"no app-server answers at {plan.url}")
-        if await who_is_at(plan.url, plan.home, plan.token_file) is not Occupant.OURS:
-            print_to_stderr(f"coder: {plan.what_to_set}")
+        if await identify_at(plan.url, plan.home, plan.token_file) is not Occupant.OURS:
+            print_to_stderr(f"coder: {plan.variables_to_set}")
         yield plan.url
         return
     async with AsyncExitStack() as session:
@@ -119,7 +119,7 @@ async def _find_or_start(plan: Plan, parent: Mapping[str, str], session: AsyncEx
             except StoreFailed as exc:
                 logger.info("port %d: %s", port, exc)
                 continue
-            match await who_is_at(url, plan.home, plan.token_file):
+            match await identify_at(url, plan.home, plan.token_file):
                 case Occupant.OURS:
                     return url
                 case Occupant.STRANGER:

@@ -16,8 +16,8 @@ _databases: set[Path] = set()
 """Databases opened since the process began: a handful."""
 
 
-def note_open(database: Path) -> None:
-    """Remember that this process has a database open; it counts as open from then on."""
+def register_open(database: Path) -> None:
+    """Register a database as open in this process from now on."""
     _databases.add(database.absolute())
 
 

@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from app_server.runtime.files.open_databases import COMPANIONS, note_open
+from app_server.runtime.files.open_databases import COMPANIONS, register_open
 
 BUSY_S = 10.0
 """Seconds that a statement waits for the transaction of another process."""
@@ -146,7 +146,7 @@ def connect(
         sqlite3.Error: it cannot be used.
     """
     _keep_private(path)
-    note_open(path)
+    register_open(path)
     database = sqlite3.connect(
         path,
         timeout=busy_s,
@@ -166,7 +166,7 @@ def connect_to_read(path: Path) -> sqlite3.Connection:
     Raises:
         sqlite3.Error: it cannot be read.
     """
-    note_open(path)
+    register_open(path)
     name = path.absolute().as_uri()
     database = sqlite3.connect(f"{name}?mode=ro", uri=True, timeout=BUSY_S)
     try:

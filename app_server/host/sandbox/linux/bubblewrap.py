@@ -4,7 +4,7 @@ Pure: what is there is asked of a function.
 Source: docs/tools.md, "Sandbox"; https://github.com/containers/bubblewrap (bwrap(1)).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
@@ -156,8 +156,6 @@ class FileSystemView:
     """In the order in which they are made; all places exist by now."""
     opened: Mapping[str, int] = field(default_factory=dict)
     """Descriptors of mounts by path; mounted by descriptor, so that nothing can replace them."""
-    fleeting: Set[str] = frozenset()
-    """Paths that may be gone by the time of their mount."""
     links: Sequence[tuple[str, str]] = ()
     """Of an empty root: where each leads, and its path."""
 

@@ -146,7 +146,7 @@ class Bubblewrap:
                 raise SandboxUnavailable(f"the sandbox cannot be made: {exc}") from None
             line = arguments(
                 self.program,
-                FileSystemView(made, places.fds, seal.entries, links),
+                FileSystemView(made, places.fds, links),
                 cwd,
                 sandbox_policy,
                 seccomp_fd=filter_fd,
