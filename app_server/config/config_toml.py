@@ -9,7 +9,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from app_server.config.positions import Place
+from app_server.config.positions import Position
 from app_server.config.values import Config, ConfigError, Document, error_at
 
 MAX_FILE_BYTES = 1024 * 1024
@@ -157,5 +157,5 @@ def _toml_error(path: Path, message: str) -> ConfigError:
     found = re.search(r" \(at line (\d+), column (\d+)\)$", message)
     if found is None:
         return ConfigError(f"{path}: {message}")
-    place = Place(path, int(found[1]), int(found[2]))
-    return error_at(place, message[: found.start()])
+    position = Position(path, int(found[1]), int(found[2]))
+    return error_at(position, message[: found.start()])

@@ -100,7 +100,7 @@ def _listed(head: str, lines: Sequence[str]) -> str:
 def unknown_in_file(config: Config) -> list[str]:
     """Describe each unknown key of a file, with its position and the expected keys."""
     return [
-        f"{config.place_of_key(unknown.path)}: {unknown.detail}"
+        f"{config.position_of_key(unknown.path)}: {unknown.detail}"
         for unknown in unknown_keys(config.document)
     ]
 

@@ -15,7 +15,7 @@ _HEADER = re.compile(r"\s*\[+\s*([^\]]+?)\s*\]+")
 _KEY = re.compile(r"\s*((?:\"[^\"]*\"|'[^']*'|[\w.-]+)(?:\s*\.\s*(?:\"[^\"]*\"|[\w-]+))*)\s*=\s*")
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """A position in a file; line and column begin at 1."""
 
     file: Path

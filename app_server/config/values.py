@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from app_server.config.positions import KeyPath, Place, locate, locate_key
+from app_server.config.positions import KeyPath, Position, locate, locate_key
 
 Document: TypeAlias = dict[str, Any]
 Default = TypeVar("Default", bound=bool | None)
@@ -23,13 +23,13 @@ NO_SECRETS = ("a boolean", "u64", "f64")
 class ConfigError(Exception):
     """Unusable setting; the text is for clients."""
 
-    def __init__(self, text: str, place: Place | None = None, path: KeyPath = ()) -> None:
+    def __init__(self, text: str, position: Position | None = None, path: KeyPath = ()) -> None:
         """Say where it stands in a file, as the text does, and which setting it is about.
 
         `path` is empty for what is about no single one.
         """
         super().__init__(text)
-        self.place = place
+        self.position = position
         self.path = path
 
 
@@ -142,16 +142,16 @@ class Config:
             return unplaced
         if self.profile is not None and has(self.profile.document, path):
             return self.profile.error(path, detail)
-        return error_at(Place(self.source, *locate(self.text, path)), detail, path)
+        return error_at(Position(self.source, *locate(self.text, path)), detail, path)
 
     def key_error(self, path: KeyPath, detail: str) -> ConfigError:
         """Make an error that names a key of the file itself and its position."""
-        return error_at(self.place_of_key(path), detail, path)
+        return error_at(self.position_of_key(path), detail, path)
 
-    def place_of_key(self, path: KeyPath) -> Place:
+    def position_of_key(self, path: KeyPath) -> Position:
         """Find a key of the file; its first line where that is unsure."""
         assert self.source is not None
-        return Place(self.source, *locate_key(self.text, path))
+        return Position(self.source, *locate_key(self.text, path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,9 +337,9 @@ def _merge(document: Document, key: str, value: Any) -> None:
         document[key] = _copy(value)
 
 
-def error_at(place: Place, detail: str, path: KeyPath = ()) -> ConfigError:
+def error_at(position: Position, detail: str, path: KeyPath = ()) -> ConfigError:
     """Make an error that names a position of a file."""
-    return ConfigError(f"{place}: {detail}", place, path)
+    return ConfigError(f"{position}: {detail}", position, path)
 
 
 class NotRecorded(Exception):

@@ -73,7 +73,7 @@ def test_each_unknown_key_is_named_with_its_place_and_what_is_allowed() -> None:
     with pytest.raises(ConfigError) as refused:
         refuse_unknown_keys(file_of(FILE))
     assert str(refused.value) == found[0]
-    assert refused.value.place == (Path("/c.toml"), 1, 1)
+    assert refused.value.position == (Path("/c.toml"), 1, 1)
 
 
 def test_keys_of_codex_are_not_unknown_and_some_are_listed_as_without_effect() -> None:

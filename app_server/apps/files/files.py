@@ -152,7 +152,7 @@ class FileSupport:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _FileArgument:
     """One path in the arguments of a call."""
 
     field: str
@@ -165,7 +165,7 @@ class _Place:
         return PeerError(code, f"upload of `{path}` for `{where}` failed: {reason}")
 
 
-_Field: TypeAlias = tuple[str, Sequence[_Place]]
+_Field: TypeAlias = tuple[str, Sequence[_FileArgument]]
 
 
 async def upload_arguments(
@@ -186,16 +186,16 @@ async def upload_arguments(
             it should; -32603, it cannot be uploaded.
     """
     fields = list(_fields(arguments, file_params))
-    places = [place for _, places in fields for place in places]
-    if not places:
+    named = [argument for _, named in fields for argument in named]
+    if not named:
         return arguments
-    if len(places) > MAX_FILES:
-        raise places[MAX_FILES].failed(f"a call has at most {MAX_FILES} files")
+    if len(named) > MAX_FILES:
+        raise named[MAX_FILES].failed(f"a call has at most {MAX_FILES} files")
     if state is None:
-        raise places[0].failed("the environment of the turn is not known")
+        raise named[0].failed("the environment of the turn is not known")
     if state.environment_instance_id is None:
-        raise places[0].failed("the instance of the environment is not known")
-    async with _pinned(support.environments, state, places[0]) as files:
+        raise named[0].failed("the instance of the environment is not known")
+    async with _pinned(support.environments, state, named[0]) as files:
         uploaded = dict(arguments)
         for field, of_field in fields:
             check()
@@ -209,12 +209,12 @@ def _fields(arguments: JsonObject, file_params: Mapping[str, FileBounds]) -> Ite
         value = arguments.get(field)
         if isinstance(value, str):
             _check_bounds(field, [value], bounds)
-            yield field, [_Place(field, None, value)]
+            yield field, [_FileArgument(field, None, value)]
         elif isinstance(value, list):
             paths = [_path_at(field, index, element) for index, element in enumerate(value)]
             _check_bounds(field, paths, bounds)
             if paths:
-                yield field, [_Place(field, index, path) for index, path in enumerate(paths)]
+                yield field, [_FileArgument(field, index, path) for index, path in enumerate(paths)]
 
 
 def _path_at(field: str, index: int, element: Json) -> str:
@@ -242,7 +242,7 @@ def _bad_number(field: str, rule: str, count: int) -> PeerError:
 
 @asynccontextmanager
 async def _pinned(
-    environments: FilesPort, state: SandboxState, first: _Place
+    environments: FilesPort, state: SandboxState, first: _FileArgument
 ) -> AsyncIterator[PinnedFiles]:
     async with AsyncExitStack() as stack:
         try:
@@ -256,27 +256,27 @@ async def _upload_field(
     uploads: Uploads,
     files: PinnedFiles,
     state: SandboxState,
-    places: Sequence[_Place],
+    named: Sequence[_FileArgument],
     check: Callable[[], None],
 ) -> list[JsonObject]:
     async with AsyncExitStack() as stack:
         contents = []
-        for place in places:
-            if "\0" in place.path:
-                raise place.failed("it is not a path")
-            path = str(Path(state.sandbox_cwd) / place.path)
+        for argument in named:
+            if "\0" in argument.path:
+                raise argument.failed("it is not a path")
+            path = str(Path(state.sandbox_cwd) / argument.path)
             try:
                 content = await stack.enter_async_context(_content(files, path))
             except FileRefused as exc:
-                raise place.failed(exc) from exc
+                raise argument.failed(exc) from exc
             contents.append(content)
         values = []
-        for place, content in zip(places, contents, strict=True):
+        for argument, content in zip(named, contents, strict=True):
             check()
             try:
                 values.append(await uploads.upload(content))
             except UploadFailed as exc:
-                raise place.failed(exc, INTERNAL_ERROR) from exc
+                raise argument.failed(exc, INTERNAL_ERROR) from exc
         return values
 
 

@@ -20,7 +20,7 @@ from app_server.config.key_check import (
     unknown_keys,
     without_effect_text,
 )
-from app_server.config.positions import Place
+from app_server.config.positions import Position
 from app_server.config.values import Config, ConfigError
 from app_server.handlers.server.config_check import REFUSED, wrong_values
 from app_server.models.catalogue.providers import chosen_provider
@@ -79,7 +79,7 @@ class ConfigProblems:
         except ConfigError as exc:
             instead = KEPT if self._configuration.has_good_files else REFUSED
             summary = f"The configuration cannot be used; {instead}."
-            return [_warning(summary, exc.place, str(exc))], -1
+            return [_warning(summary, exc.position, str(exc))], -1
         if self._configuration.changes == self._found_in:
             return self._found, self._found_in
         kept = self._configuration.has_good_files
@@ -101,10 +101,10 @@ def _problems(config: Config, kept: bool) -> Sequence[ConfigWarningNotification]
     for file in config.sources:
         if unknown := unknown_in_file(file):
             first = next(unknown_keys(file.document)).path
-            found.append(_warning(ignored_text(unknown), file.place_of_key(first)))
+            found.append(_warning(ignored_text(unknown), file.position_of_key(first)))
         if paths := list(keys_without_effect(file.document)):
-            places = [f"{file.place_of_key(path)}: `{'.'.join(path)}`" for path in paths]
-            found.append(_warning(without_effect_text(places), file.place_of_key(paths[0])))
+            positions = [f"{file.position_of_key(path)}: `{'.'.join(path)}`" for path in paths]
+            found.append(_warning(without_effect_text(positions), file.position_of_key(paths[0])))
     on_top = [text for layer in config.layers for text in unknown_in_overrides(layer, OVERRIDES)]
     if on_top:
         found.append(_warning(ignored_text(on_top), None))
@@ -113,16 +113,16 @@ def _problems(config: Config, kept: bool) -> Sequence[ConfigWarningNotification]
 
 def _wrong(error: ConfigError, instead: str) -> ConfigWarningNotification:
     what = f"The setting `{shown_path(error.path)}`" if error.path else "A setting"
-    return _warning(f"{what} cannot be used; {instead}.", error.place, str(error))
+    return _warning(f"{what} cannot be used; {instead}.", error.position, str(error))
 
 
 def _warning(
-    summary: str, place: Place | None, details: str | None = None
+    summary: str, position: Position | None, details: str | None = None
 ) -> ConfigWarningNotification:
-    at = None if place is None else TextPosition(line=place.line, column=place.column)
+    at = None if position is None else TextPosition(line=position.line, column=position.column)
     return ConfigWarningNotification(
         summary=summary,
         details=details,
-        path=None if place is None else str(place.file),
+        path=None if position is None else str(position.file),
         range=None if at is None else TextRange(start=at, end=at),
     )

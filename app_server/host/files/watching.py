@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedPlace:
+class WatchedPath:
     """A path, as it was when it was looked at."""
 
     path: Path
@@ -56,7 +56,7 @@ class WatchedPlace:
         return bool(changes & (self.signs | self.folders))
 
 
-def look_at(path: Path) -> WatchedPlace:
+def look_at(path: Path) -> WatchedPath:
     """Inspect a path and choose the folder to watch for it."""
     nearest = path.parent
     missing = path
@@ -73,7 +73,7 @@ def look_at(path: Path) -> WatchedPlace:
     if is_folder and real == named:
         # The end of a folder is reported to who watches it.
         folders.remove(folder)
-    return WatchedPlace(
+    return WatchedPath(
         path=path,
         folders=frozenset(folders),
         names=frozenset(names),
@@ -128,7 +128,7 @@ Owner: TypeAlias = Hashable
 
 @dataclass(slots=True, eq=False)
 class _Watch:
-    place: WatchedPlace
+    watched: WatchedPath
     on_change: OnChange
 
 
@@ -156,13 +156,13 @@ class FileWatches:
             PathRefused: the owner has a watch of this id, or MAX_WATCHES of them.
             OSError: the system has no more watches to give.
         """
-        place = await anyio.to_thread.run_sync(look_at, path)
+        watched = await anyio.to_thread.run_sync(look_at, path)
         of_owner = self._watches.setdefault(owner, {})
         if watch_id in of_owner:
             raise PathRefused(f"watchId already exists: {watch_id}")
         if len(of_owner) >= MAX_WATCHES:
             raise PathRefused(f"a connection has at most {MAX_WATCHES} watches")
-        watch = of_owner[watch_id] = _Watch(place, on_change)
+        watch = of_owner[watch_id] = _Watch(watched, on_change)
         try:
             await self._begin([watch])
         except BaseException:
@@ -178,8 +178,10 @@ class FileWatches:
         Raises:
             OSError: the system has no more watches to give; the owner has none now.
         """
-        places = await anyio.to_thread.run_sync(_look_at_all, paths)
-        self._watches[owner] = {str(place.path): _Watch(place, on_change) for place in places}
+        all_watched = await anyio.to_thread.run_sync(_look_at_all, paths)
+        self._watches[owner] = {
+            str(watched.path): _Watch(watched, on_change) for watched in all_watched
+        }
         try:
             await self._begin(list(self._watches[owner].values()))
         except BaseException:
@@ -220,13 +222,13 @@ class FileWatches:
                 if attempt == BEGIN_TRIES:
                     raise
             moved = await self._move(watches)
-            if not moved and all(watch.place.folders <= self._folders for watch in watches):
+            if not moved and all(watch.watched.folders <= self._folders for watch in watches):
                 return
 
     async def _follow(self) -> None:
         """Have the folders of all watches watched, and no others."""
         async with self._changing:
-            folders = frozenset[str]().union(*(watch.place.folders for watch in self._all()))
+            folders = frozenset[str]().union(*(watch.watched.folders for watch in self._all()))
             if folders == self._folders:
                 return
             notify = await load(_rust_notify)
@@ -268,7 +270,7 @@ class FileWatches:
             await anyio.sleep(AGAIN_S)
             await self._look_again(frozenset(), frozenset())
         for watch in self._all():
-            watch.on_change([str(watch.place.path)])
+            watch.on_change([str(watch.watched.path)])
 
     def _wait(self) -> frozenset[str]:
         """Wait for changes, for a bounded time; runs in a thread."""
@@ -289,8 +291,8 @@ class FileWatches:
             folder, _, name = path.rpartition("/")
             by_folder.setdefault(folder or "/", []).append(name)
         for watch in self._all():
-            if changed := watch.place.changed(changes, by_folder):
-                watch.on_change(_bounded(str(watch.place.path), changed))
+            if changed := watch.watched.changed(changes, by_folder):
+                watch.on_change(_bounded(str(watch.watched.path), changed))
                 notified.add(watch)
         return notified
 
@@ -299,11 +301,11 @@ class FileWatches:
 
         A watch in `notified` is not notified again that something has come or gone.
         """
-        watches = [watch for watch in self._all() if watch.place.may_have_moved(changes)]
+        watches = [watch for watch in self._all() if watch.watched.may_have_moved(changes)]
         if not self._native or changes & self._folders:
             # What has the name of a watched folder may be another one now.
             self._folders = frozenset()
-        existed = {watch: watch.place.exists for watch in watches if watch not in notified}
+        existed = {watch: watch.watched.exists for watch in watches if watch not in notified}
         try:
             for _ in range(BEGIN_TRIES):
                 moved = await self._move(watches)
@@ -315,18 +317,18 @@ class FileWatches:
             self._folders = frozenset()
         # Notified at last: what its owner does then is watched already.
         for watch in self._all():
-            if watch in existed and watch.place.exists != existed[watch]:
-                watch.on_change([str(watch.place.path)])
+            if watch in existed and watch.watched.exists != existed[watch]:
+                watch.on_change([str(watch.watched.path)])
 
     async def _move(self, watches: Sequence[_Watch]) -> bool:
         """Look at paths again; says whether that makes a difference."""
         if not watches:
             return False
-        paths = [watch.place.path for watch in watches]
-        places = await anyio.to_thread.run_sync(_look_at_all, paths)
-        moved = any(w.place != place for w, place in zip(watches, places, strict=True))
-        for watch, place in zip(watches, places, strict=True):
-            watch.place = place
+        paths = [watch.watched.path for watch in watches]
+        all_watched = await anyio.to_thread.run_sync(_look_at_all, paths)
+        moved = any(w.watched != watched for w, watched in zip(watches, all_watched, strict=True))
+        for watch, watched in zip(watches, all_watched, strict=True):
+            watch.watched = watched
         return moved
 
 
@@ -336,7 +338,7 @@ def _rust_notify() -> "type[RustNotify]":
     return RustNotify
 
 
-def _look_at_all(paths: Sequence[Path]) -> list[WatchedPlace]:
+def _look_at_all(paths: Sequence[Path]) -> list[WatchedPath]:
     return [look_at(path) for path in paths]
 
 

@@ -64,14 +64,14 @@ class Listing:
         """The folded paths of the folders, in their order."""
         return _fold_all(self.folders)
 
-    def path(self, place: int) -> str:
+    def path(self, index: int) -> str:
         """Return the path at an index of `paths`, as it is written."""
         count = len(self.files)
-        return self.files[place] if place < count else self.folders[place - count]
+        return self.files[index] if index < count else self.folders[index - count]
 
-    def is_file(self, place: int) -> bool:
+    def is_file(self, index: int) -> bool:
         """Whether a file stands at a place of `paths`."""
-        return place < len(self.files)
+        return index < len(self.files)
 
 
 def _fold_all(texts: Sequence[str]) -> Sequence[str]:
@@ -190,13 +190,13 @@ class Tree:
         self._entries += len(folder.files) + len(folder.folders) - before
 
     def _scan(self, folder: _Folder) -> tuple[list["os.DirEntry[str]"], int]:
-        place, now = f"{self._place}/{folder.prefix}", time.time_ns()
+        path, now = f"{self._place}/{folder.prefix}", time.time_ns()
         try:
-            found = os.stat(place)  # noqa: PTH116
+            found = os.stat(path)  # noqa: PTH116
             folder.real = found.st_dev, found.st_ino
             stamp = found.st_mtime_ns, found.st_size, found.st_ino
             folder.stamp = None if _is_racy(stamp, now) else stamp
-            with os.scandir(place) as scanned:
+            with os.scandir(path) as scanned:
                 return list(scanned), now
         except OSError:
             folder.stamp = None

@@ -43,10 +43,10 @@ Fit: TypeAlias = tuple[int, Sequence[int]]
 _NAME, _NONE, _LOWER, _UPPER, _OTHER, _DIGIT = range(6)
 
 
-def bonus(path: str, place: int) -> int:
+def bonus(path: str, position: int) -> int:
     """Return the bonus of a letter, which depends on the letter before it."""
-    before = _kind(path[place - 1]) if place else _NAME
-    here = _kind(path[place])
+    before = _kind(path[position - 1]) if position else _NAME
+    here = _kind(path[position])
     if here > _NONE:
         if before == _NAME:
             return OF_NAME
@@ -88,39 +88,39 @@ def best_scattered(query: str, folded: str, path: str) -> Fit | None:
     rows = [
         [
             (p, (b := bonus(path, p)) * FIRST_TIMES + LETTER, b, -1)
-            for p in _places(query[0], folded, first, last)
+            for p in _positions(query[0], folded, first, last)
         ]
     ]
     for letter, (first, last) in zip(query[1:], windows[1:], strict=True):
-        rows.append(_next_row(rows[-1], _places(letter, folded, first, last), path))
+        rows.append(_next_row(rows[-1], _positions(letter, folded, first, last), path))
     row = rows[-1]
     index = max(range(len(row)), key=lambda i: (row[i][1], -row[i][0]))
-    score, places = row[index][1], []
+    score, positions = row[index][1], []
     for row in reversed(rows):
-        places.append(row[index][0])
+        positions.append(row[index][0])
         index = row[index][3]
-    return score, places[::-1]
+    return score, positions[::-1]
 
 
 _Cell: TypeAlias = tuple[int, int, int, int]
 
 
-def _next_row(before: list[_Cell], places: Sequence[int], path: str) -> list[_Cell]:
+def _next_row(before: list[_Cell], positions: Sequence[int], path: str) -> list[_Cell]:
     """Carry the scores of one letter on to the places of the next one."""
     row: list[_Cell] = []
     cursor, reach, reach_index = 0, -1, -1
-    for place in places:
+    for position in positions:
         # The best of all that end before a gap: each further letter costs the same for all.
-        while cursor < len(before) and before[cursor][0] < place - 1:
+        while cursor < len(before) and before[cursor][0] < position - 1:
             value = before[cursor][1] + before[cursor][0] * GAP_MORE
             if value > reach:
                 reach, reach_index = value, cursor
             cursor += 1
-        here = bonus(path, place)
+        here = bonus(path, position)
         score, run, index = -1, here, reach_index
         if reach_index >= 0:
-            score = max(0, reach - (GAP - 2 * GAP_MORE) - place * GAP_MORE) + here
-        if cursor < len(before) and before[cursor][0] == place - 1:
+            score = max(0, reach - (GAP - 2 * GAP_MORE) - position * GAP_MORE) + here
+        if cursor < len(before) and before[cursor][0] == position - 1:
             carried = max(before[cursor][2], TOGETHER)
             if here >= OF_WORD and here > carried:
                 carried = here
@@ -128,56 +128,56 @@ def _next_row(before: list[_Cell], places: Sequence[int], path: str) -> list[_Ce
             if together > score:
                 score, run, index = together, carried, cursor
         if score >= 0:
-            row.append((place, score + LETTER, run, index))
+            row.append((position, score + LETTER, run, index))
     return row
 
 
 def _windows(query: str, folded: str) -> list[tuple[int, int]] | None:
     """Return for each letter the first and the last place that it can have."""
-    firsts, place = [], -1
+    firsts, position = [], -1
     for letter in query:
-        place = folded.find(letter, place + 1)
-        if place < 0:
+        position = folded.find(letter, position + 1)
+        if position < 0:
             return None
-        firsts.append(place)
-    lasts, place = [], len(folded)
+        firsts.append(position)
+    lasts, position = [], len(folded)
     for letter in reversed(query):
-        place = folded.rfind(letter, 0, place)
-        lasts.append(place)
+        position = folded.rfind(letter, 0, position)
+        lasts.append(position)
     return list(zip(firsts, reversed(lasts), strict=True))
 
 
-def _places(letter: str, folded: str, first: int, last: int) -> list[int]:
-    places, place = [], first
-    while 0 <= place <= last:
-        places.append(place)
-        place = folded.find(letter, place + 1)
-    return places
+def _positions(letter: str, folded: str, first: int, last: int) -> list[int]:
+    positions, position = [], first
+    while 0 <= position <= last:
+        positions.append(position)
+        position = folded.find(letter, position + 1)
+    return positions
 
 
 def best_together(query: str, folded: str, path: str) -> Fit | None:
     """Find the best place for a query whose letters stand behind each other."""
     best: Fit | None = None
-    place = folded.find(query)
-    while place >= 0:
-        fit = at(query, path, place)
+    position = folded.find(query)
+    while position >= 0:
+        fit = at(query, path, position)
         if best is None or fit[0] > best[0]:
             best = fit
-        place = folded.find(query, place + 1)
+        position = folded.find(query, position + 1)
     return best
 
 
-def at(query: str, path: str, place: int) -> Fit:
+def at(query: str, path: str, position: int) -> Fit:
     """Score the letters of a query behind each other, from a place on."""
-    run = bonus(path, place)
+    run = bonus(path, position)
     score = LETTER + run * FIRST_TIMES
-    for position in range(place + 1, place + len(query)):
-        here = bonus(path, position)
+    for index in range(position + 1, position + len(query)):
+        here = bonus(path, index)
         run = max(run, TOGETHER)
         if here >= OF_WORD and here > run:
             run = here
         score += LETTER + max(run, here)
-    return score, range(place, place + len(query))
+    return score, range(position, position + len(query))
 
 
 MAX_CHARS = 512
@@ -313,8 +313,8 @@ def _rank(match: Match) -> tuple[int, int, str, str]:
 
 def _is_of_another_root(match: Match, roots: Sequence[str]) -> bool:
     """Whether a root inside of the match's root has it too."""
-    place = f"{match.root}/{match.path}"
-    return any(len(root) > len(match.root) and place.startswith(f"{root}/") for root in roots)
+    full = f"{match.root}/{match.path}"
+    return any(len(root) > len(match.root) and full.startswith(f"{root}/") for root in roots)
 
 
 class _Ranking:
@@ -334,24 +334,28 @@ class _Ranking:
         found = [i for i, path in enumerate(paths, count) if f"/{path}".endswith(ending)]
         self._named.update(found)
         word = Word(letters, MatchMode.SCATTERED)
-        return self._best(self._in_path([word], place, IS_NAME) for place in found)
+        return self._best(self._in_path([word], position, IS_NAME) for position in found)
 
     def _files_by_name(self, letters: str) -> Iterable[Match]:
         names = self._listing.names
         files = self._listing.files
-        first = [place for place, name in enumerate(names) if name.startswith(letters)]
+        first = [position for position, name in enumerate(names) if name.startswith(letters)]
         if len(first) >= MAX_MATCHES:
             # Nothing has a higher score than letters at the beginning of a name.
             first = heapq.nsmallest(
                 MAX_MATCHES,
                 first,
-                key=lambda place: (names[place] != letters, len(files[place]), files[place]),
+                key=lambda position: (
+                    names[position] != letters,
+                    len(files[position]),
+                    files[position],
+                ),
             )
-            return [self._at_beginning(letters, place) for place in first]
+            return [self._at_beginning(letters, position) for position in first]
         fitting = self._having(letters, names, range(len(names)))
         self._named.update(fitting)
         return self._best(
-            self._in_name(letters, place) for place in self._nearest(letters, names, fitting)
+            self._in_name(letters, position) for position in self._nearest(letters, names, fitting)
         )
 
     def by_path(self, words: Sequence[Word], *, without_names: bool) -> Iterable[Match]:
@@ -359,34 +363,35 @@ class _Ranking:
         paths = self._listing.paths
         fitting: Sequence[int] = range(len(paths))
         if without_names:
-            fitting = [place for place in fitting if place not in self._named]
+            fitting = [position for position in fitting if position not in self._named]
         for word in words:
             fitting = self._fitting(word, paths, fitting)
         longest = max(words, key=lambda word: 0 if word.is_negative else len(word.letters))
         return self._best(
-            self._in_path(words, place) for place in self._nearest(longest.letters, paths, fitting)
+            self._in_path(words, position)
+            for position in self._nearest(longest.letters, paths, fitting)
         )
 
-    def _at_beginning(self, letters: str, place: int) -> Match:
-        path = self._listing.files[place]
+    def _at_beginning(self, letters: str, position: int) -> Match:
+        path = self._listing.files[position]
         score, indices = at(letters, path, path.rfind("/") + 1)
-        return self._match(place, score + self._of_name(letters, place), indices)
+        return self._match(position, score + self._of_name(letters, position), indices)
 
-    def _of_name(self, letters: str, place: int) -> int:
-        return IN_NAME + (IS_NAME if self._listing.names[place] == letters else 0)
+    def _of_name(self, letters: str, position: int) -> int:
+        return IN_NAME + (IS_NAME if self._listing.names[position] == letters else 0)
 
-    def _in_name(self, letters: str, place: int) -> Match | None:
-        path = self._listing.files[place]
+    def _in_name(self, letters: str, position: int) -> Match | None:
+        path = self._listing.files[position]
         start = path.rfind("/") + 1
-        name = self._listing.names[place]
+        name = self._listing.names[position]
         fit = best_scattered(letters, name, path[start:])
         if fit is None:
             return None
-        score = fit[0] + self._of_name(letters, place)
-        return self._match(place, score, [start + index for index in fit[1]])
+        score = fit[0] + self._of_name(letters, position)
+        return self._match(position, score, [start + index for index in fit[1]])
 
-    def _in_path(self, words: Sequence[Word], place: int, more: int = 0) -> Match | None:
-        path = self._listing.path(place)
+    def _in_path(self, words: Sequence[Word], position: int, more: int = 0) -> Match | None:
+        path = self._listing.path(position)
         folded, score, indices = fold(path), more, set[int]()
         for word in words:
             fit = word.fit(folded, path)
@@ -394,13 +399,13 @@ class _Ranking:
                 return None
             score += fit[0]
             indices.update(fit[1])
-        return self._match(place, score, sorted(indices))
+        return self._match(position, score, sorted(indices))
 
-    def _match(self, place: int, score: int, indices: Sequence[int]) -> Match:
+    def _match(self, position: int, score: int, indices: Sequence[int]) -> Match:
         return Match(
             root=self._listing.root,
-            path=self._listing.path(place),
-            is_file=self._listing.is_file(place),
+            path=self._listing.path(position),
+            is_file=self._listing.is_file(position),
             score=score,
             indices=indices,
         )
@@ -414,27 +419,29 @@ class _Ranking:
                 found.append(match)
         return heapq.nsmallest(MAX_MATCHES, found, key=_rank)
 
-    def _fitting(self, word: Word, texts: Sequence[str], places: Sequence[int]) -> Sequence[int]:
+    def _fitting(self, word: Word, texts: Sequence[str], positions: Sequence[int]) -> Sequence[int]:
         letters = word.letters
         if word.mode is MatchMode.SCATTERED:
-            return self._having(letters, texts, places)
+            return self._having(letters, texts, positions)
         self._stop.check()
         if word.is_negative:
-            return [p for p in places if word.fit(texts[p], texts[p]) is not None]
-        return [p for p in places if letters in texts[p]]
+            return [p for p in positions if word.fit(texts[p], texts[p]) is not None]
+        return [p for p in positions if letters in texts[p]]
 
-    def _having(self, letters: str, texts: Sequence[str], places: Sequence[int]) -> Sequence[int]:
+    def _having(
+        self, letters: str, texts: Sequence[str], positions: Sequence[int]
+    ) -> Sequence[int]:
         """Return the places of texts that have the letters in order."""
         found: list[int] = []
-        for step in range(0, len(places), STEP):
+        for step in range(0, len(positions), STEP):
             self._stop.check()
-            part = places[step : step + STEP]
+            part = positions[step : step + STEP]
             if len(letters) == 1:
-                found += [place for place in part if letters in texts[place]]
+                found += [position for position in part if letters in texts[position]]
                 continue
             having = process.extract(
                 letters,
-                [texts[place] for place in part],
+                [texts[position] for position in part],
                 scorer=LCSseq.similarity,
                 score_cutoff=len(letters),
                 limit=None,
@@ -442,35 +449,40 @@ class _Ranking:
             found += [part[index] for index in sorted(index for _, _, index in having)]
         return found
 
-    def _nearest(self, letters: str, texts: Sequence[str], places: Sequence[int]) -> Sequence[int]:
+    def _nearest(
+        self, letters: str, texts: Sequence[str], positions: Sequence[int]
+    ) -> Sequence[int]:
         """Choose the places whose scores are worth working out."""
-        if len(places) <= MAX_SCORED:
-            return places
+        if len(positions) <= MAX_SCORED:
+            return positions
         # Letters at beginnings of words, or behind each other: these have the high scores.
         words = _at_words(letters)
         aligned, others = list[int](), list[int]()
-        for number, place in enumerate(places):
+        for number, position in enumerate(positions):
             if number % STEP == 0:
                 self._stop.check()
-            (aligned if words.search(texts[place]) else others).append(place)
+            (aligned if words.search(texts[position]) else others).append(position)
         if len(aligned) >= ENOUGH:
             return self._near(letters, texts, aligned, MAX_SCORED)
         return [*aligned, *self._near(letters, texts, others, MAX_SCORED - len(aligned))]
 
     def _near(
-        self, letters: str, texts: Sequence[str], places: Sequence[int], count: int
+        self, letters: str, texts: Sequence[str], positions: Sequence[int], count: int
     ) -> Sequence[int]:
-        if len(places) <= count:
-            return places
+        if len(positions) <= count:
+            return positions
         found: list[tuple[float, str, int]] = []
-        for step in range(0, len(places), STEP):
+        for step in range(0, len(positions), STEP):
             self._stop.check()
-            part = places[step : step + STEP]
+            part = positions[step : step + STEP]
             nearest = process.extract(
-                letters, [texts[place] for place in part], scorer=fuzz.partial_ratio, limit=count
+                letters,
+                [texts[position] for position in part],
+                scorer=fuzz.partial_ratio,
+                limit=count,
             )
             found += [(-score, text, part[index]) for text, score, index in nearest]
-        return [place for _, _, place in heapq.nsmallest(count, found)]
+        return [position for _, _, position in heapq.nsmallest(count, found)]
 
 
 def _at_words(letters: str) -> re.Pattern[str]:

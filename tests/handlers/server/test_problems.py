@@ -28,8 +28,8 @@ def line_of(file: Path, text: str) -> int:
 
 
 def at(line: int, column: int) -> dict[str, Any]:
-    place = {"line": line, "column": column}
-    return {"start": place, "end": place}
+    position = {"line": line, "column": column}
+    return {"start": position, "end": position}
 
 
 @claim("config:unknown-keys")
@@ -378,7 +378,7 @@ def test_all_that_is_wrong_with_settings_that_are_read_together_is_named(tmp_pat
         "plugins.q.enabled",
         "sandbox_mode",
     ]
-    assert {wrong.error.place.line for wrong in found if wrong.error.place} == {
+    assert {wrong.error.position.line for wrong in found if wrong.error.position} == {
         1, 2, 3, 6, 9, 11, 13,
     }  # fmt: skip
 

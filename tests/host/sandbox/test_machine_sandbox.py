@@ -18,7 +18,7 @@ from app_server.host.commands.local_commands import CommandLaunch, LocalCommands
 from app_server.host.sandbox import machine_sandbox as module
 from app_server.host.sandbox.linux import process_limits
 from app_server.host.sandbox.linux import sandbox as linux
-from app_server.host.sandbox.linux.bubblewrap import MAX_PLACES
+from app_server.host.sandbox.linux.bubblewrap import MAX_MOUNTS
 from app_server.host.sandbox.linux.process_limits import limit_in_words
 from app_server.host.sandbox.linux.sandbox import Bubblewrap
 from app_server.host.sandbox.machine_sandbox import MachineSandbox
@@ -126,7 +126,7 @@ def test_other_systems_and_processors(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_bounds_of_a_confinement() -> None:
-    many = tuple(f"/nowhere/{number}" for number in range(MAX_PLACES + 1))
+    many = tuple(f"/nowhere/{number}" for number in range(MAX_MOUNTS + 1))
     with pytest.raises(SandboxUnavailable, match="a sandbox can have 1024 places, and this has"):
         working_sandbox().wrap(("ls",), "/", EffectivePolicy(writable=many))
 

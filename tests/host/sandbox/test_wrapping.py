@@ -14,7 +14,7 @@ from app_server.host.sandbox import machine_sandbox as launchers
 from app_server.host.sandbox import programs
 from app_server.host.sandbox.linux import bubblewrap as mounting
 from app_server.host.sandbox.linux import placeholders
-from app_server.host.sandbox.linux.bubblewrap import MAX_PLACES, TooManyPlaces, mounts
+from app_server.host.sandbox.linux.bubblewrap import MAX_MOUNTS, TooManyMounts, mounts
 from app_server.host.sandbox.linux.placeholders import Placeholder, PlaceholderRecords
 from app_server.host.sandbox.linux.sandbox import PROGRAM, Bubblewrap
 from app_server.host.sandbox.linux.seccomp import ARCHITECTURES, Sockets, seccomp_filter
@@ -192,9 +192,9 @@ def test_what_is_shown_in_that_way_anyway_is_not_looked_at() -> None:
 
 
 def test_a_sandbox_has_as_many_places_as_it_may_and_no_more() -> None:
-    places = tuple(f"/no/{number}" for number in range(MAX_PLACES + 1))
+    places = tuple(f"/no/{number}" for number in range(MAX_MOUNTS + 1))
     assert mounts(EffectivePolicy(writable=places[1:]), "/", kinds) == []
-    with pytest.raises(TooManyPlaces):
+    with pytest.raises(TooManyMounts):
         mounts(EffectivePolicy(writable=places), "/", kinds)
 
 

@@ -19,11 +19,11 @@ Kind: TypeAlias = Literal["folder", "other", "missing"]
 Show: TypeAlias = Literal["write", "read", "none", "empty"]
 """`empty`: a folder of its own for the sandbox, which can be written."""
 
-MAX_PLACES = 1024
+MAX_MOUNTS = 1024
 """Mounts of one sandbox; Linux would take long to make more."""
 
 
-class TooManyPlaces(Exception):
+class TooManyMounts(Exception):
     """A sandbox policy has more places than a sandbox is made with."""
 
 
@@ -54,19 +54,19 @@ def mounts(
     written: whoever mounts puts something there first.
 
     Raises:
-        TooManyPlaces: see `MAX_PLACES`.
+        TooManyMounts: see `MAX_MOUNTS`.
     """
     chosen = _choose(sandbox_policy, cwd)
-    if len(chosen) > MAX_PLACES:
-        raise TooManyPlaces(f"a sandbox can have {MAX_PLACES} places, and this has {len(chosen)}")
+    if len(chosen) > MAX_MOUNTS:
+        raise TooManyMounts(f"a sandbox can have {MAX_MOUNTS} places, and this has {len(chosen)}")
     made = {mount.path: mount for mount in _differing(sandbox_policy, chosen, kind_of)}
     for mount in list(made.values()):
         for path in _between(mount.path, made, shown_everywhere(sandbox_policy)):
             # A mount cannot be renamed, so nothing takes the place of what is around this one.
             made[path] = Mount(path, "write", kind_of(path))
     made = {path: mount for path, mount in made.items() if _has_its_folders(mount, made)}
-    if len(made) > MAX_PLACES:
-        raise TooManyPlaces(f"a sandbox can have {MAX_PLACES} places, and this has {len(made)}")
+    if len(made) > MAX_MOUNTS:
+        raise TooManyMounts(f"a sandbox can have {MAX_MOUNTS} places, and this has {len(made)}")
     return sorted(made.values(), key=lambda mount: (depth_of(mount.path), mount.path))
 
 

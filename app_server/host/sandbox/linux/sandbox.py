@@ -20,7 +20,7 @@ from app_server.host.sandbox.linux.bubblewrap import (
     FileSystemView,
     Kind,
     Mount,
-    TooManyPlaces,
+    TooManyMounts,
     arguments,
     mounts,
     shown_everywhere,
@@ -139,14 +139,14 @@ class Bubblewrap:
             try:
                 seal = sealed(sandbox_policy)
                 made = mounts(_with_matches(seal.sandbox_policy), cwd, _kind_of)
-                places = _Places(seal, fds, held)
+                open_mounts = _OpenMounts(seal, fds, held)
                 # Last: only who starts the command removes what this makes if the server is killed.
-                made = places.opened(made, self._records)
-            except (TooManyPlaces, TooMuchToMatch, OSError) as exc:
+                made = open_mounts.opened(made, self._records)
+            except (TooManyMounts, TooMuchToMatch, OSError) as exc:
                 raise SandboxUnavailable(f"the sandbox cannot be made: {exc}") from None
             line = arguments(
                 self.program,
-                FileSystemView(made, places.fds, links),
+                FileSystemView(made, open_mounts.fds, links),
                 cwd,
                 sandbox_policy,
                 seccomp_fd=filter_fd,
@@ -155,10 +155,10 @@ class Bubblewrap:
             argv = (*self.limit, *_prepared(theirs, self.pid_max), *line, *terminal, *command)
             return WrappedCommand(
                 argv,
-                (filter_fd, *theirs, *places.fds.values()),
+                (filter_fd, *theirs, *open_mounts.fds.values()),
                 tty,
                 ours,
-                places.placeholders,
+                open_mounts.placeholders,
                 fds.pop_all(),
                 held.pop_all(),
             )
@@ -203,7 +203,7 @@ def _links() -> Sequence[tuple[str, str]]:
     return [(str(path.readlink()), str(path)) for path in Path("/").iterdir() if path.is_symlink()]
 
 
-class _Places:
+class _OpenMounts:
     """Mounts of one sandbox, opened as descriptors, so that they cannot be replaced."""
 
     def __init__(self, seal: Sealed, fds: ExitStack, held: ExitStack) -> None:
@@ -229,7 +229,7 @@ class _Places:
             record = self._held.enter_context(records.written(missing))
         mounted = [mount for mount in made if self._is_mounted(mount)]
         if len(self.fds) > MAX_OPEN:
-            raise TooManyPlaces(
+            raise TooManyMounts(
                 f"a sandbox can have {MAX_OPEN} folders that are written to or protected in "
                 f"others, and this has {len(self.fds)}"
             )
