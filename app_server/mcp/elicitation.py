@@ -74,12 +74,14 @@ class RunningCalls:
 
         Only the time counts in which no question is open.
         """
-        with self.timeouts.move_on_after(timeout_s) as scope:
-            self._turn_ids[scope] = turn_id
-            try:
+        scope = self.timeouts.begin(timeout_s)
+        self._turn_ids[scope] = turn_id
+        try:
+            with scope:
                 yield scope
-            finally:
-                del self._turn_ids[scope]
+        finally:
+            del self._turn_ids[scope]
+            self.timeouts.end(scope)
 
     @property
     def newest_turn_id(self) -> str | None:

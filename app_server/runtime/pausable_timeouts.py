@@ -38,15 +38,24 @@ class PausableTimeouts:
     @contextmanager
     def move_on_after(self, seconds: float) -> Iterator[anyio.CancelScope]:
         """Do as `anyio.move_on_after` does, not counting the time of pauses."""
-        scope = anyio.CancelScope(deadline=self._now() + seconds)
-        self._left[scope] = seconds
-        if self._pauses:
-            self._stop(scope)
+        scope = self.begin(seconds)
         try:
             with scope:
                 yield scope
         finally:
-            del self._left[scope]
+            self.end(scope)
+
+    def begin(self, seconds: float) -> anyio.CancelScope:
+        """Return a scope with such a timeout, which has to be entered soon, and ended."""
+        scope = anyio.CancelScope(deadline=self._now() + seconds)
+        self._left[scope] = seconds
+        if self._pauses:
+            self._stop(scope)
+        return scope
+
+    def end(self, scope: anyio.CancelScope) -> None:
+        """Take a timeout away, once its scope was left."""
+        del self._left[scope]
 
     def _stop(self, scope: anyio.CancelScope) -> None:
         self._left[scope] = scope.deadline - self._now()
