@@ -595,20 +595,12 @@ async def _start(
     try:
         with anyio.fail_after(config.startup_timeout_s):
             listing = await _shake_hands(client, config, owner)
-    except (TimeoutError, RequestTimedOut):
-        owner.failed(StartupTimedOut(config.startup_timeout_s))
     except EndedByQuestion:
         raise
-    except TransportClosed:
-        words = await process.last_words() if process is not None else ""
-        reason = ": ".join(filter(None, ("the server ended too early", words)))
-        lost = process is not None and process.is_out_of_reach
-        owner.failed(StartupFailed(reason, is_away=lost and config.environment_id != LOCAL))
-    except ListTooLarge as exc:
-        owner.failed(StartupFailed(str(exc)))
-    except PeerError as exc:
-        again = tokens is not None and tokens.had_credential
-        owner.failed(_startup_failure(exc, signed_in_before=again))
+    except (TimeoutError, ListTooLarge, RequestTimedOut, TransportClosed, PeerError) as exc:
+        failure = await _failure_of(exc, config, process, tokens)
+        failure.last_lines = "" if process is None else process.last_lines()
+        owner.failed(failure)
     else:
         owner.ready(client, listing)
         await _until_over(client, owner)
@@ -617,7 +609,26 @@ async def _start(
             owner.lost(": ".join(filter(None, ("the server ended", words))))
 
 
-def _startup_failure(error: PeerError, *, signed_in_before: bool) -> StartupFailed:
+async def _failure_of(
+    error: TimeoutError | McpError,
+    config: ServerConfig,
+    process: ServerProcess | None,
+    tokens: TokenSource | None,
+) -> StartupFailed:
+    match error:
+        case TimeoutError() | RequestTimedOut():
+            return StartupTimedOut(config.startup_timeout_s)
+        case TransportClosed():
+            words = await process.last_words() if process is not None else ""
+            reason = ": ".join(filter(None, ("the server ended too early", words)))
+            lost = process is not None and process.is_out_of_reach
+            return StartupFailed(reason, is_away=lost and config.environment_id != LOCAL)
+        case PeerError():
+            return _refusal(error, signed_in_before=tokens is not None and tokens.had_credential)
+    return StartupFailed(str(error))
+
+
+def _refusal(error: PeerError, *, signed_in_before: bool) -> StartupFailed:
     status = error.data.get("status") if isinstance(error.data, dict) else None
     lacks_scopes = isinstance(error.data, dict) and "scopes" in error.data and signed_in_before
     if status == 401 or (status == 403 and lacks_scopes):

@@ -27,6 +27,8 @@ class StartupFailed(McpError):
         is_refusal: bool = False,
     ) -> None:
         super().__init__(f"MCP startup failed: {reason}")
+        self.last_lines = ""
+        """Of stderr, if it is a process; the text may have the last one."""
         self.transient = transient
         self.is_refusal = is_refusal
         self.is_away = is_away

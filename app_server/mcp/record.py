@@ -90,9 +90,17 @@ class ServerRecord:
     def ended(self, reason: str) -> None:
         """Note why the server ended, with the name of its command."""
         transport = self.config.transport
-        command = transport.command if isinstance(transport, StdioTransport) else None
+        command = transport.command if isinstance(transport, StdioTransport) else ""
         reason = self.without_secrets(reason)
-        self.last_error = reason if command is None else f"{command}: {reason}"
+        self.last_error = reason if command in reason else f"{command}: {reason}"
+
+    def did_not_start(self, failure: StartupFailed) -> None:
+        """Note why the server did not start, with the last lines of its stderr."""
+        text, lines = str(failure), failure.last_lines
+        if lines:
+            text = text.removesuffix(f": {lines.splitlines()[-1]}")
+            text = f"{text}: {lines}"
+        self.ended(text)
 
     def agreed(self, protocol_version: str) -> None:
         """Note which revision is spoken, and that it is another one, if it is."""
@@ -118,6 +126,7 @@ class ServerRecord:
     def redact(self, failure: StartupFailed) -> None:
         """Put marks into the text of a failure: it goes to clients, and to the model."""
         failure.args = (self.without_secrets(str(failure)),)
+        failure.last_lines = self.without_secrets(failure.last_lines)
 
     def without_secrets(self, text: str) -> str:
         """Return a text of the server's with marks in the place of what may be a secret."""

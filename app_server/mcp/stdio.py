@@ -36,7 +36,7 @@ SEND_S = 30.0
 STDERR_TAIL_BYTES = 4096
 
 LAST_LINES = 5
-"""Of stderr, in the error of a server that ended after it was ready."""
+"""Of stderr, in the last error of a server that ended, or did not start."""
 
 LAST_WORDS_S = 0.5
 """For the exit status and the end of stderr, once stdout has ended."""
@@ -79,9 +79,12 @@ class ServerProcess:
             await self._stderr_ended.wait()
         code = self._process.returncode
         ending = "" if code is None else f"exit status {code}"
+        return ": ".join(part for part in (ending, self.last_lines(lines)) if part)
+
+    def last_lines(self, lines: int = LAST_LINES) -> str:
+        """Return the last lines on stderr so far, 300 characters of each."""
         said = self._stderr_tail.decode(errors="replace").strip().splitlines()
-        last = "\n".join(line[-300:] for line in said[-lines:])
-        return ": ".join(part for part in (ending, last) if part)
+        return "\n".join(line[-300:] for line in said[-lines:])
 
     def __aiter__(self) -> Self:
         return self

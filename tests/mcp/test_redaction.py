@@ -67,9 +67,9 @@ async def shown(home: Path, config: str) -> tuple[Any, Any, Any]:
         return error, row["toolsError"], row["lastError"]
 
 
-def texts(reason: str) -> tuple[str, str, str]:
+def texts(reason: str, command: str = "") -> tuple[str, str, str]:
     failure = f"MCP startup failed: {reason}"
-    return f"MCP client for `raw` failed to start: {failure}", failure, failure
+    return f"MCP client for `raw` failed to start: {failure}", failure, f"{command}{failure}"
 
 
 @claim("mcp:status-process")
@@ -83,7 +83,7 @@ async def test_no_error_of_a_start_has_a_variable_of_the_process(
         f'args = {json.dumps(["-c", script])}\nenv = {{ PLAIN = "some-secret-words" }}\n'
     )
     reason = "the server ended too early: exit status 3: cannot use ***"
-    assert await shown(tmp_path, config) == texts(reason)
+    assert await shown(tmp_path, config) == texts(reason, "sh: ")
 
 
 def test_what_a_command_printed_is_left_out_of_texts() -> None:

@@ -429,8 +429,9 @@ class ServerInstance:
         if not self._is_shared or life.is_replaced:
             return
         if life.live is None:
+            assert life.failure is not None
             self.failure = life.failure
-            self.record.last_error = str(life.failure)
+            self.record.did_not_start(life.failure)
         elif not life.was_lost:
             self._failures = 0
             return

@@ -247,7 +247,8 @@ class McpServer:
         self.record.redact(failure)
         self.learned.protocol_version = None
         self._status = "authenticationRequired" if isinstance(failure, NotLoggedIn) else "failed"
-        self.failure, self.record.last_error = failure, str(failure)
+        self.failure = failure
+        self.record.did_not_start(failure)
         if self.stands_in:
             self.listing = None
         self.settled.set()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import pytest
 
 from tests.support.harness import WAIT_S, claim, serve, stdio_server
 from tests.support.mcp_peers.calls import steps_until_settled
@@ -98,6 +99,23 @@ async def test_the_last_error_has_the_command_and_no_secret(tmp_path: Path) -> N
         assert "cannot use ***" in row["lastError"]
         assert SECRET not in "".join(thread.client.transcript)
         assert (row["pid"], row["rssBytes"]) == (None, None)
+
+
+@claim("mcp:status-process")
+@pytest.mark.parametrize("share", ["thread", "home"])
+async def test_the_last_error_of_a_start_has_the_last_lines(tmp_path: Path, share: str) -> None:
+    script = "for n in 1 2 3 4 5 6; do echo line $n $TOKEN >&2; done; exit 3"
+    config = (
+        f'[mcp_servers.raw]\ncommand = "sh"\nargs = {json.dumps(["-c", script])}\n'
+        f'env = {{ TOKEN = "{SECRET}" }}\nprotocol = "2025"\nshare = "{share}"\n'
+    )
+    async with serve(tmp_path, config=config) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        assert (await steps_until_settled(client, "raw"))["raw"][-1][0] == "failed"
+        (row,) = (await client.call("mcpServerStatus/list", {"threadId": thread_id}))["data"]
+        lines = "\n".join(f"line {number} ***" for number in range(2, 7))
+        reason = "MCP startup failed: the server ended too early: exit status 3"
+        assert row["lastError"] == f"sh: {reason}: {lines}"
 
 
 @claim("mcp:output")
