@@ -90,9 +90,11 @@ class ServerRecord:
     def ended(self, reason: str) -> None:
         """Note why the server ended, with the name of its command."""
         transport = self.config.transport
-        command = transport.command if isinstance(transport, StdioTransport) else ""
+        command = transport.command if isinstance(transport, StdioTransport) else None
         reason = self.without_secrets(reason)
-        self.last_error = reason if command in reason else f"{command}: {reason}"
+        # One that cannot be run is named in the reason.
+        is_named = command is None or f" {command}: " in reason
+        self.last_error = reason if is_named else f"{command}: {reason}"
 
     def did_not_start(self, failure: StartupFailed) -> None:
         """Note why the server did not start, with the last lines of its stderr."""

@@ -34,6 +34,7 @@ from app_server.mcp.servers.tool_cache import ToolCache
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import ProgressCallback, RequestRefused, TransportClosed
 from app_server.mcp_wire.json_rpc_client import Asker, Caller
+from app_server.mcp_wire.revisions import STATELESS
 from app_server.observability.log_context import THREAD, start_apart
 from app_server.runtime.clock import SystemClock
 from app_server.runtime.late_event import LateEvent
@@ -615,7 +616,8 @@ class ServerPool:
         if config.share is None and config.is_registered:
             return None
         identity = self._identity(config, cwd)
-        if config.share is None and self._learned_of(identity).keeps_session:
+        keeps_session = config.protocol != STATELESS and self._learned_of(identity).keeps_session
+        if config.share is None and keeps_session:
             return None
         for known, instance in self._shared:
             if known == identity and not instance.is_over:

@@ -70,6 +70,20 @@ async def status(run: Running, thread_id: str) -> tuple[int, int | None]:
 
 
 @claim("mcp:shared")
+@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize(
+    ("protocol", "shared_by"), [("2026-07-28", (3, 3, 3)), ("auto", (1, 2, 2))]
+)
+async def test_a_server_without_session_is_shared_once_that_is_known(
+    tmp_path: Path, transport: str, protocol: str, shared_by: tuple[int, ...]
+) -> None:
+    async with running(tmp_path, Setting(transport, protocol)) as run:
+        found = [await status(run, thread_id) for thread_id in await three(run)]
+        assert tuple(threads for threads, _ in found) == shared_by
+        assert found[1] == found[2]
+
+
+@claim("mcp:shared")
 @EVERYWHERE
 async def test_metadata_and_progress_of_each_call_are_those_of_its_thread(
     tmp_path: Path, setting: Setting, share: str
