@@ -1,6 +1,6 @@
 """Hosted web search: declared here, executed by the model's provider.
 
-Its calls are no calls of ours; what clients see of them is in turns/response/web_search.py.
+Its calls are no calls of ours; app_server/turns/response.py makes the items that clients see.
 Source: docs/tools.md, "Web search".
 """
 
