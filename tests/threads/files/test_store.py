@@ -14,6 +14,7 @@ import pytest
 
 from app_server.threads.failures import InvalidThreadId, ThreadBusy, ThreadDamaged, ThreadNotFound
 from app_server.threads.files.writers import LogWriter
+from app_server.threads.history.search import SearchQuery
 from protocol.log.rollout import (
     ItemCompleted,
     NameChanged,
@@ -90,6 +91,19 @@ async def test_an_index_that_is_missing_is_made_from_the_logs(
     async with open_store(tmp_path) as store:
         assert await listed(store) == before
         assert {thread_id for thread_id, _ in before} == set(kept)
+
+
+async def test_a_file_among_the_logs_that_is_none_is_passed_over(tmp_path: Path) -> None:
+    async with open_store(tmp_path) as store:
+        thread = await store.create(created())
+        said = ItemCompleted(at_ms=1, turn_id="t", item=user_message("hello"))
+        await thread.append(TurnStarted(at_ms=0, turn_id="t"), said)
+        await store.unload(thread)
+    (tmp_path / "threads" / "stray.jsonl").write_text("nothing\n")
+    async with open_store(tmp_path) as store:
+        # It was written after the index, as the logs of a crash are.
+        page, _ = await store.history.search(SearchQuery("hello", 5))
+        assert [found.thread_id for found in page.found] == [thread.id]
 
 
 async def test_the_index_follows_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -161,8 +161,7 @@ class FileHistory:
     async def _check(self) -> None:
         """Check the index, and note which logs it may have missed; a small one before searches."""
         index = self._require_index()
-        late = partial(changed_logs, self._paths.folder, self._written_ns)
-        for thread_id in await anyio.to_thread.run_sync(late):
+        for thread_id in await anyio.to_thread.run_sync(self._missed):
             self.behind.setdefault(thread_id)
         try:
             if not await anyio.to_thread.run_sync(index.is_small):
@@ -172,6 +171,11 @@ class FileHistory:
             self._note_lost()
         except OSError as exc:
             logger.warning("the history cannot be checked: %s", exc)
+
+    def _missed(self) -> list[str]:
+        """Find the threads whose logs were written since the index; what is no log is left out."""
+        changed = changed_logs(self._paths.folder, self._written_ns)
+        return [thread_id for thread_id in changed if self._paths.exists(thread_id)]
 
     def _note_lost(self) -> None:
         """Have the index made again if it was begun anew; searches wait for that."""
