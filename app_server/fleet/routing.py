@@ -8,7 +8,7 @@ Source: docs/scale.md, "Requests for other nodes", "When an owner dies".
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import anyio
@@ -20,7 +20,7 @@ from app_server.fleet.catching_up import missed
 from app_server.fleet.link import MOVED, Followed, LinkEnd, LinkLost, NodeLink, OwnerMoved
 from app_server.peer.node import NodeAddress, NodeUnreachable
 from app_server.rpc.connection import Requests
-from app_server.rpc.context import InitializedClient, RequestContext
+from app_server.rpc.context import ConnectionId, InitializedClient, RequestContext
 from app_server.rpc.dispatch import storage_failed
 from app_server.rpc.hub import Hub
 from app_server.threads.owners import Owner, ThreadOwners
@@ -65,6 +65,16 @@ class Group:
     """Whether this node has a thread in memory."""
     address_of: Callable[[Owner], NodeAddress]
     """Returns the address of a node for one connection; raises NodeUnreachable."""
+    routes: "set[ClientRoutes]" = field(default_factory=set)
+    """Of the clients that are connected."""
+
+    def followers(self, thread_id: str) -> set[ConnectionId]:
+        """Return the clients of this node that another node tells of a thread."""
+        return {
+            routes.connection_id
+            for routes in self.routes
+            if routes.connection_id is not None and routes.follows(thread_id)
+        }
 
 
 def thread_of(request: Request) -> str | None:
@@ -144,6 +154,15 @@ class ClientRoutes:
     def services(self) -> object:
         """Services that handlers get with each request."""
         return self._requests.services
+
+    @property
+    def connection_id(self) -> ConnectionId | None:
+        """None before the client has introduced itself."""
+        return None if self._end is None else self._end.connection_id
+
+    def follows(self, thread_id: str) -> bool:
+        """Whether events of a thread come to the client from another node."""
+        return any(thread_id in link.followed for link in self._links.values())
 
     def has_loaded(self, method: str) -> bool:
         """Whether a method is answered without waiting for an import."""
@@ -397,5 +416,10 @@ def _is_retriable(text: str) -> bool:
 async def client_routes(requests: Requests, group: Group) -> AsyncIterator[ClientRoutes]:
     """Give the routes of a client; its links end with the context."""
     async with anyio.create_task_group() as tasks:
-        yield ClientRoutes(requests, group, tasks)
+        routes = ClientRoutes(requests, group, tasks)
+        group.routes.add(routes)
+        try:
+            yield routes
+        finally:
+            group.routes.discard(routes)
         tasks.cancel_scope.cancel()

@@ -380,6 +380,8 @@ class Hub:
         self.server_requests = ServerRequests(self._is_left_to_nobody)
         self.observer: EventObserver | None = None
         """Observer of thread events and server requests, called with or without subscribers."""
+        self.on_broadcast: Callable[[WireModel], None] | None = None
+        """Takes each event for all clients; does not wait."""
         self._sent_since_yield = 0
         """Messages to threads with several subscribers, since others could run."""
 
@@ -479,6 +481,8 @@ class Hub:
 
         What is about a loaded thread is part of its stream, for its subscribers.
         """
+        if self.on_broadcast is not None:
+            self.on_broadcast(event)
         thread_id: ThreadId | None = getattr(event, "thread_id", None)
         self._notify(self._told_by_us(thread_id, event), thread_id, event)
 

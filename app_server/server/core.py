@@ -44,6 +44,7 @@ from app_server.threads.opening.stores import open_stores
 from app_server.threads.servers import ServerEntry
 
 if TYPE_CHECKING:
+    from app_server.fleet.news import ListNews
     from app_server.fleet.routing import Group
     from app_server.handlers.server.account import AccountNews
     from app_server.handlers.server.config_problems import ConfigProblems
@@ -146,6 +147,10 @@ class Core:
         group = None
         if node is not None:
             group = (await load(_group_of))(node, services)
+        if stores.news is not None:
+            follows = _nobody if group is None else group.followers
+            list_news = (await load(_list_news))(services, stores.news, follows)
+            background.start_soon(list_news.run)
         return cls(built, conversations, work, settings, opened, group)
 
     async def answer_client(self, stream: MessageStream) -> None:
@@ -241,6 +246,16 @@ def _routing() -> ModuleType:
     from app_server.fleet import routing
 
     return routing
+
+
+def _nobody(_: str) -> set[int]:
+    return set()
+
+
+def _list_news() -> "type[ListNews]":
+    from app_server.fleet.news import ListNews
+
+    return ListNews
 
 
 def _group_of() -> "Callable[[GroupNode, Services], Group]":

@@ -13,6 +13,7 @@ from app_server.runtime.loader import LoadFailed, load
 from app_server.threads.files.signals import FileSignals
 from app_server.threads.files.store import FileStore
 from app_server.threads.ledger import SignalStore
+from app_server.threads.news import ThreadNews
 from app_server.threads.opening.servers import running_servers
 from app_server.threads.owners import ThreadOwners
 from app_server.threads.servers import RunningServers
@@ -21,6 +22,7 @@ from app_server.threads.store import ThreadStore
 if TYPE_CHECKING:
     from app_server.threads.postgresql.database import Database
     from app_server.threads.postgresql.ledger import PostgresSignals
+    from app_server.threads.postgresql.news import PostgresNews
     from app_server.threads.postgresql.store import PostgresStore
 
 
@@ -33,6 +35,8 @@ class Stores:
     servers: RunningServers
     owners: ThreadOwners | None = None
     """With a database alone: which of its servers writes a thread."""
+    news: ThreadNews | None = None
+    """With a database alone: what its servers tell one another of threads."""
 
 
 async def open_stores(
@@ -55,7 +59,9 @@ async def open_stores(
             raise
         database = made.database(store.url)
         threads = made.threads(database, address)
-        return Stores(threads, made.signals(database), running_servers(home), threads)
+        return Stores(
+            threads, made.signals(database), running_servers(home), threads, made.news(database)
+        )
     return Stores(FileStore(home, address), FileSignals(home), running_servers(home))
 
 
@@ -66,11 +72,13 @@ class _Postgresql(NamedTuple):
     database: "type[Database]"
     threads: "type[PostgresStore]"
     signals: "type[PostgresSignals]"
+    news: "type[PostgresNews]"
 
 
 def _postgresql() -> _Postgresql:
     from app_server.threads.postgresql.database import Database
     from app_server.threads.postgresql.ledger import PostgresSignals
+    from app_server.threads.postgresql.news import PostgresNews
     from app_server.threads.postgresql.store import PostgresStore
 
-    return _Postgresql(Database, PostgresStore, PostgresSignals)
+    return _Postgresql(Database, PostgresStore, PostgresSignals, PostgresNews)

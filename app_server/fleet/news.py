@@ -1,0 +1,179 @@
+"""News of lists for clients of this node: threads that others began, named, archived or deleted.
+
+What this node tells its clients of such changes it tells the other nodes, by the ids of the
+threads alone. A node that hears of a thread compares its row with what it knew.
+Source: docs/scale.md, "News of lists".
+"""
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+
+import anyio
+
+from app_server.handlers.services import Services
+from app_server.handlers.threads.stored import show_thread
+from app_server.threads.failures import (
+    InvalidThreadId,
+    ThreadDamaged,
+    ThreadNotFound,
+    ThreadTooNew,
+)
+from app_server.threads.news import ThreadNews
+from app_server.threads.rows import ThreadQuery, ThreadRow
+from protocol.model import WireModel
+from protocol.threads.notifications import (
+    ThreadArchivedNotification,
+    ThreadDeletedNotification,
+    ThreadNameUpdatedNotification,
+    ThreadStartedNotification,
+    ThreadUnarchivedNotification,
+)
+
+logger = logging.getLogger(__name__)
+
+GATHER_S = 0.1
+"""Seconds between two rounds of news of this node."""
+NEWEST = 50
+"""Rows of each list, archived or not, in which lost news are looked for."""
+MAX_KNOWN = 10_000
+"""Rows that are remembered."""
+NEW_MS = 60_000
+"""Age up to which a thread that was not known is a new one."""
+
+OF_LISTS = (
+    ThreadArchivedNotification,
+    ThreadDeletedNotification,
+    ThreadNameUpdatedNotification,
+    ThreadUnarchivedNotification,
+)
+
+
+class ListNews:
+    """News between this node's clients and the other nodes."""
+
+    def __init__(
+        self, services: Services, news: ThreadNews, follows: Callable[[str], set[int]]
+    ) -> None:
+        """`follows` gives the clients that hear of a thread from its owner."""
+        self._services = services
+        self._news = news
+        self._follows = follows
+        self._changed: dict[str, None] = {}
+        self._has_changed = anyio.Event()
+        self._known: OrderedDict[str, tuple[str | None, bool]] = OrderedDict()
+        """Name and archive of threads, the last seen at the end."""
+        self._began_ms = time.time() * 1000
+        services.hub.on_broadcast = self._note
+
+    async def run(self) -> None:
+        """Tell and hear, until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._tell)
+            is_first = True
+            async for thread_ids in self._news.heard():
+                try:
+                    if thread_ids:
+                        await self._hear(thread_ids)
+                    elif is_first or self._services.hub.connections.peers:
+                        await self._look(is_silent=is_first)
+                        is_first = False
+                except OSError as exc:
+                    logger.warning("news of threads are left out: %s", exc)
+
+    def _note(self, event: WireModel) -> None:
+        if isinstance(event, OF_LISTS):
+            thread_id = event.thread_id
+        elif isinstance(event, ThreadStartedNotification) and not event.thread.ephemeral:
+            thread_id = event.thread.id
+        else:
+            return
+        self._changed[thread_id] = None
+        self._has_changed.set()
+
+    async def _tell(self) -> None:
+        while True:
+            await self._has_changed.wait()
+            self._has_changed = anyio.Event()
+            changed, self._changed = list(self._changed), {}
+            try:
+                await self._news.tell(changed)
+                await self._keep_own(changed)
+            except OSError as exc:
+                # They look for themselves.
+                logger.warning("other nodes are not told of changes: %s", exc)
+            await anyio.sleep(GATHER_S)
+
+    async def _keep_own(self, thread_ids: Sequence[str]) -> None:
+        """Remember what this node's clients have been told."""
+        for thread_id in thread_ids:
+            try:
+                self._keep(await self._services.store.lists.find(thread_id))
+            except ThreadNotFound:
+                self._known.pop(thread_id, None)
+
+    async def _hear(self, thread_ids: Sequence[str]) -> None:
+        for thread_id in thread_ids:
+            try:
+                row = await self._services.store.lists.find(thread_id)
+            except InvalidThreadId:
+                continue
+            except ThreadNotFound:
+                self._known.pop(thread_id, None)
+                self._announce(thread_id, ThreadDeletedNotification(thread_id=thread_id))
+                continue
+            await self._compare(row)
+
+    async def _look(self, *, is_silent: bool) -> None:
+        """Look at the newest rows for what nobody has told."""
+        for archived in (False, True):
+            query = ThreadQuery(limit=NEWEST, sort_key="updated_at_ms", archived=archived)
+            for row in (await self._services.store.lists.page(query)).rows:
+                if is_silent and row.created_at_ms < self._began_ms:
+                    self._keep(row)
+                elif self._known.get(row.id) != (row.name, row.archived):
+                    await self._compare(row)
+
+    async def _compare(self, row: ThreadRow) -> None:
+        known = self._known.get(row.id)
+        self._keep(row)
+        if self._services.sessions.find(row.id) is not None:
+            # Its clients have heard it here.
+            return
+        is_new = known is None and row.created_at_ms > time.time() * 1000 - NEW_MS
+        if is_new:
+            try:
+                state = await self._services.store.read(row.id)
+            except (ThreadNotFound, ThreadTooNew, ThreadDamaged):
+                return
+            thread = show_thread(self._services, state)
+            self._announce(row.id, ThreadStartedNotification(thread=thread))
+        for event in _differences(row, known, is_new=is_new):
+            self._announce(row.id, event)
+
+    def _keep(self, row: ThreadRow) -> None:
+        self._known[row.id] = row.name, row.archived
+        self._known.move_to_end(row.id)
+        if len(self._known) > MAX_KNOWN:
+            self._known.popitem(last=False)
+
+    def _announce(self, thread_id: str, event: WireModel) -> None:
+        hub = self._services.hub
+        told = hub.connections.peers.keys() - hub.connections.of_nodes - self._follows(thread_id)
+        for connection_id in told:
+            hub.notify(connection_id, event)
+
+
+def _differences(
+    row: ThreadRow, known: tuple[str | None, bool] | None, *, is_new: bool
+) -> Iterator[WireModel]:
+    name, archived = (None, False) if known is None else known
+    if row.name != name and not is_new:
+        yield ThreadNameUpdatedNotification(
+            thread_id=row.id, **({} if row.name is None else {"thread_name": row.name})
+        )
+    if row.archived and not archived:
+        yield ThreadArchivedNotification(thread_id=row.id)
+    if archived and not row.archived:
+        yield ThreadUnarchivedNotification(thread_id=row.id)

@@ -1,0 +1,98 @@
+"""What a client hears of threads that another node began, named, archived or deleted."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests.support.harness import WireClient
+from tests.support.model import says
+from tests.support.threads.nodes import running_nodes
+
+pytestmark = pytest.mark.postgresql
+
+OF_LISTS = {
+    "thread/started",
+    "thread/name/updated",
+    "thread/archived",
+    "thread/unarchived",
+    "thread/deleted",
+}
+
+
+async def next_news(client: WireClient) -> tuple[str, Any]:
+    """Return the next event about lists, and whom it is about."""
+    while True:
+        message = await client.receive()
+        if message.get("method") in OF_LISTS:
+            params = message["params"]
+            thread = params.get("thread") or {"id": params["threadId"]}
+            return message["method"], params.get("threadName", thread["id"])
+
+
+async def test_clients_of_all_nodes_hear_of_changes_of_lists(
+    tmp_path: Path, database_url: str
+) -> None:
+    async with running_nodes(tmp_path, database_url) as nodes:
+        first, second = nodes.all
+        async with first.client() as here, second.client() as there:
+            thread_id = await here.start_thread()
+            assert await next_news(there) == ("thread/started", thread_id)
+            asked = {"threadId": thread_id}
+            # Through the hop, for a client that does not follow the thread, and has no event by it.
+            await there.call("thread/name/set", {**asked, "name": "a name"})
+            assert await next_news(here) == ("thread/name/updated", "a name")
+            assert await next_news(there) == ("thread/name/updated", "a name")
+            await here.turn(thread_id, "hi")
+            await here.call("thread/archive", asked)
+            assert await next_news(there) == ("thread/archived", thread_id)
+            await here.call("thread/unarchive", asked)
+            assert await next_news(there) == ("thread/unarchived", thread_id)
+            await here.call("thread/delete", asked)
+            assert await next_news(there) == ("thread/deleted", thread_id)
+            # Ephemeral ones are not told of.
+            await here.start_thread(ephemeral=True)
+            last = await here.start_thread()
+            assert await next_news(there) == ("thread/started", last)
+
+
+async def test_who_follows_a_thread_hears_each_change_once(
+    tmp_path: Path, database_url: str
+) -> None:
+    async with running_nodes(tmp_path, database_url) as nodes:
+        first, second = nodes.all
+        nodes.model.scripts = [says("one")]
+        async with first.client() as here, second.client() as there, second.client() as other:
+            thread_id = await here.start_thread()
+            for client in (there, other):
+                assert await next_news(client) == ("thread/started", thread_id)
+            await there.call("thread/resume", {"threadId": thread_id})
+            for name in ("one", "two"):
+                await here.call("thread/name/set", {"threadId": thread_id, "name": name})
+                for client in (there, other):
+                    assert await next_news(client) == ("thread/name/updated", name)
+
+
+async def test_news_that_were_lost_are_found(tmp_path: Path, database_url: str) -> None:
+    async with running_nodes(tmp_path, database_url) as nodes:
+        first, second = nodes.all
+        nodes.model.scripts = [says("one")]
+        async with first.client() as here, second.client() as there:
+            thread_id = await here.start_thread()
+            assert await next_news(there) == ("thread/started", thread_id)
+            await here.turn(thread_id, "hi")
+            await asyncio.to_thread(_cut_off_listeners, database_url)
+            await here.call("thread/name/set", {"threadId": thread_id, "name": "lost"})
+            await here.call("thread/archive", {"threadId": thread_id})
+            heard = {await next_news(there), await next_news(there)}
+            assert ("thread/archived", thread_id) in heard
+
+
+def _cut_off_listeners(url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE query LIKE 'LISTEN%' AND pid <> pg_backend_pid()"
+        )
