@@ -42,7 +42,6 @@ RESERVED = frozenset(
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
 
-
 Run: TypeAlias = Callable[[], Awaitable[bytes]]
 """Runs a command and gives what it printed; raises HeaderCommandFailed or ConnectionError."""
 

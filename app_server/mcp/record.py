@@ -26,7 +26,6 @@ MAX_SENT = 4
 """Runs of a command that prints headers, and tokens of a sign-in, whose values are taken out of
 texts; the newest count."""
 
-
 MAX_FAULTS = 32
 """Of one server, that are lines of the log."""
 

@@ -22,6 +22,7 @@ from app_server.mcp_wire.revisions import (
     SERVER_KEY,
     STATELESS,
     UNSUPPORTED_VERSION,
+    VERSION_HEADER,
     VERSION_KEY,
     Revision,
 )
@@ -37,7 +38,6 @@ _MODERN_ERRORS = (-32020, -32021)
 _UNDECIDED = (401, 403, 407, 408, 425, 429)
 """Statuses from 400 to 499 that say nothing about the revision."""
 
-
 AGAIN_PART = 4
 """At most this part of the time for an answer goes into the last question to a slow server."""
 
@@ -46,9 +46,9 @@ class Handshake:
     """The choice of a revision: `server/discover`, `initialize`, or one after the other.
 
     With `auto` the newest revision is asked for first, unless the last answer was an older one; a
-    server that then refuses the handshake is asked for the newest. A
-    server that does not answer in `probe_s` is sent `initialize` as well. If it refuses that, it is
-    asked for the newest revision once more.
+    server that then refuses the handshake is asked for the newest. A server that does not answer in
+    `probe_s` is sent `initialize` as well. If it refuses that, it is asked for the newest revision
+    once more.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Handshake:
     @property
     def headers(self) -> dict[str, str]:
         """The headers of every message after a handshake."""
-        return {"mcp-protocol-version": self.revision.version}
+        return {VERSION_HEADER: self.revision.version}
 
     def forget(self) -> None:
         """Ask for the newest revision again: the server may have another one now."""

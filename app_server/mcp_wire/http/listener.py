@@ -39,7 +39,6 @@ from protocol.jsonrpc.errors import INVALID_REQUEST, PARSE_ERROR
 
 logger = logging.getLogger(__name__)
 
-
 RETRY_S = 1.0
 """Before a stream is asked for again, where the server does not say how long."""
 

@@ -15,6 +15,7 @@ import json
 import os
 import signal
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 READ_ONLY = {"readOnlyHint": True}
@@ -113,10 +114,14 @@ def call(name: str, params: dict[str, object]) -> dict[str, object]:
     return {"result": text(f"{name} ran")}
 
 
+read_answers = lru_cache(maxsize=1)(json.loads)
+"""Reads what `answers` says: thousands of tools take their time, and hardly ever change."""
+
+
 def answer(method: str, params: dict[str, object]) -> dict[str, object]:
     """Answer a request; an empty answer is not sent."""
     if "answers" in sys.argv:
-        answers = json.loads(Path(sys.argv[sys.argv.index("answers") + 1]).read_text())
+        answers = read_answers(Path(sys.argv[sys.argv.index("answers") + 1]).read_text())
         if method in answers:
             return {"result": answers[method]}
         refused, why = answers.get("error", (None, None))
