@@ -88,13 +88,55 @@ _METHOD = re.compile(
 
 
 class OlderInterface:
-    """A MessageStream over another one."""
+    """A MessageStream over another one, with a translation once the client needs one."""
 
     def __init__(self, pipe: MessageStream) -> None:
         self._pipe = pipe
         self.aclose = pipe.aclose
-        self._is_used = False
         self._user_agent: str | None = None
+        self._translation: Translation | None = None
+
+    async def receive(self) -> str:
+        """Return the next message, as today's wire has it."""
+        while True:
+            text = await self._pipe.receive()
+            if self._translation is None and _METHOD.search(text, 0, LOOKED_AT_CHARS) is None:
+                return text
+            message = _parsed(text)
+            if message is None:
+                return text
+            translation = self._translation or Translation(self._user_agent)
+            try:
+                request, answer = translation.of_client(message)
+            except RpcError as exc:
+                jsonrpc = message.get("jsonrpc") == "2.0"
+                request, answer = None, render_error(message["id"], exc.to_wire(), jsonrpc=jsonrpc)
+            if translation.is_used:
+                self._translation = translation
+            if answer is not None:
+                await self._pipe.send(answer)
+            elif request is not None:
+                return text if request is message else to_json(request).decode()
+
+    async def send(self, *texts: str) -> None:
+        """Send messages, in the form that the client speaks."""
+        if self._translation is None:
+            if self._user_agent is None:
+                self._user_agent = _user_agent(texts)
+            await self._pipe.send(*texts)
+            return
+        rendered = [shown for text in texts for shown in self._translation.of_server(text)]
+        if rendered:
+            await self._pipe.send(*rendered)
+
+
+class Translation:
+    """The messages of a client that has used the older interface, in both directions."""
+
+    def __init__(self, user_agent: str | None) -> None:
+        self._user_agent = user_agent
+        self.is_used = False
+        """Whether a message was one of the older interface, and not only looked like it."""
         self._count = 0
         self._asked: dict[str, tuple[Json, Translated]] = {}
         """Translated requests that wait for their answers: the client's id, and what it asked."""
@@ -109,58 +151,43 @@ class OlderInterface:
 
     # From the client.
 
-    async def receive(self) -> str:
-        """Return the next message, as today's wire has it."""
-        while True:
-            text = await self._pipe.receive()
-            if not self._is_used and _METHOD.search(text, 0, LOOKED_AT_CHARS) is None:
-                return text
-            message = _parsed(text)
-            if message is None:
-                return text
-            passed_on = await self._take(message)
-            if passed_on is not None:
-                return text if passed_on is message else to_json(passed_on).decode()
+    def of_client(self, message: JsonObject) -> tuple[JsonObject | None, str | None]:
+        """Return what goes on to the server, or the answer of a message that does not.
 
-    async def _take(self, message: JsonObject) -> JsonObject | None:
-        """Return what goes on to the server; None if it was answered here."""
+        Raises:
+            RpcError: the message, which has an id, is refused.
+        """
         method, message_id = message.get("method"), message.get("id")
         if method is None and _hashable(message_id) in self._questions:
             self._questions.discard(message_id)
             if "error" in message:
-                return message
-            return {**message, "result": decision(message.get("result"))}
+                return message, None
+            return {**message, "result": decision(message.get("result"))}, None
         if not (
             self._is_older(method, message.get("params"))
             and isinstance(method, str)
             and isinstance(message_id, str | int)
         ):
-            return message
-        self._is_used = True
+            return message, None
+        self.is_used = True
         params = {} if message.get("params") is None else message["params"]
-        jsonrpc = message.get("jsonrpc") == "2.0"
-        try:
-            if not isinstance(params, dict):
-                raise invalid_params("Invalid params: must be an object", field="params")
-            if method in OWN:
-                answer = render_result(message_id, self._own(method, params), jsonrpc=jsonrpc)
-                await self._pipe.send(answer)
-                return None
-            translated = translate(method, params)
-        except RpcError as exc:
-            await self._pipe.send(render_error(message_id, exc.to_wire(), jsonrpc=jsonrpc))
-            return None
+        if not isinstance(params, dict):
+            raise invalid_params("Invalid params: must be an object", field="params")
+        if method in OWN:
+            jsonrpc = message.get("jsonrpc") == "2.0"
+            return None, render_result(message_id, self._own(method, params), jsonrpc=jsonrpc)
+        translated = translate(method, params)
         request = translated.params
         if translated.method == TURN:
             request = self._sandboxes.with_policy(request)
         self._count += 1
         own_id = f"{PREFIX}{self._count}"
         self._asked[own_id] = (message_id, translated)
-        return {**message, "id": own_id, "method": translated.method, "params": request}
+        return {**message, "id": own_id, "method": translated.method, "params": request}, None
 
     def _is_older(self, method: Json, params: Json) -> bool:
         if method in TODAYS:
-            return self._is_used or (isinstance(params, dict) and PAGE_SIZE in params)
+            return self.is_used or (isinstance(params, dict) and PAGE_SIZE in params)
         return method in TRANSLATIONS or method in OWN
 
     def _own(self, method: str, params: Mapping[str, Any]) -> JsonObject:
@@ -186,18 +213,8 @@ class OlderInterface:
 
     # From the server.
 
-    async def send(self, *texts: str) -> None:
-        """Send messages, in the form that the client speaks."""
-        if not self._is_used:
-            if self._user_agent is None:
-                self._user_agent = _user_agent(texts)
-            await self._pipe.send(*texts)
-            return
-        rendered = [shown for text in texts for shown in self._shown(text)]
-        if rendered:
-            await self._pipe.send(*rendered)
-
-    def _shown(self, text: str) -> list[str]:
+    def of_server(self, text: str) -> list[str]:
+        """Return the messages that the client is sent in the place of one."""
         message = _parsed(text)
         if message is None:
             return [text]
