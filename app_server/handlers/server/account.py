@@ -333,6 +333,8 @@ logger = logging.getLogger(__name__)
 @serves("account/read")
 async def read_account(context: RequestContext, params: GetAccountParams) -> GetAccountResponse:
     """Return the signed-in account, and whether the chosen provider requires one."""
+    # Whoever has read the account is notified of every later change.
+    context.services.part(AccountNews)
     provider, credentials = await look_at_account(context.services, refreshed=params.refresh_token)
     if provider is None or not provider.requires_openai_auth:
         return GetAccountResponse(requires_openai_auth=False)
