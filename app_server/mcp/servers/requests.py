@@ -4,6 +4,7 @@ Source: docs/mcp.md, "Calls".
 """
 
 import math
+from contextlib import nullcontext
 
 from app_server.mcp.connection import list_all
 from app_server.mcp.errors import BadArguments, ToolDisabled
@@ -74,8 +75,11 @@ async def list_of(
     Raises:
         McpError: the server does not give it.
     """
-    # Each page has a timeout of its own.
-    with server.lease() as connection, server.running_calls.run(turn_id, math.inf):
+    # A question that names no call is not one of a list that a client asks for. Each page has a
+    # timeout of its own.
+    is_of_turn = turn_id is not None
+    running = server.running_calls.run(turn_id, math.inf) if is_of_turn else nullcontext()
+    with server.lease() as connection, running:
         found, _ = await list_all(connection, method, member, Caller(server, turn_id))
         return found
 

@@ -4,13 +4,22 @@ import asyncio
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
+from app_server.mcp.catalog.config import ServerConfig, StdioTransport
+from app_server.mcp.servers.pool import ServerPool
+from app_server.mcp.servers.requests import list_of
+from app_server.mcp.servers.server import McpServer
+from app_server.mcp.tools.listing import Listing
+from app_server.runtime.late_event import LateEvent
+from protocol.model import JsonObject
 from tests.support.harness import WAIT_S, serve, write_config
 from tests.support.http_peer import HttpRequest
 from tests.support.mcp_peers.calls import call_items, steps_until_settled, with_peer
+from tests.support.mcp_peers.no_processes import NoProcesses
 from tests.support.mcp_peers.web_peer import WebPeer
 
 
@@ -59,6 +68,25 @@ async def test_a_server_that_dies_while_all_are_listed_counts_as_empty(tmp_path:
         assert [json.loads(output) for output in outputs] == [{"resources": []}] * 2
         status = await client.call("mcpServerStatus/list", {"threadId": thread_id})
         assert (status["data"][0]["resources"], len(status["data"][0]["tools"])) == ([], 13)
+
+
+async def test_questions_belong_to_calls_of_turns_and_not_to_lists_of_clients() -> None:
+    turns: list[str | None] = []
+
+    class Connection:
+        closed, keeps_session, pid = LateEvent(), True, None
+
+        async def request(self, *_: Any, **__: Any) -> JsonObject:
+            turns.append(server.running_calls.newest_turn_id)
+            return {}
+
+    config = ServerConfig("s", StdioTransport("s"))
+    server = McpServer(config, ServerPool(NoProcesses()), lambda *_: None)
+    server.ready(Connection(), Listing())
+    with server.running_calls.run("turn", 30):
+        await list_of(server, "resources/list", "resources")
+        await list_of(server, "resources/list", "resources", "later")
+    assert turns == ["turn", "later"]
 
 
 @dataclass
