@@ -13,7 +13,7 @@ from tests.support.harness import (
 
 @claim("terminal:bootstrap")
 async def test_what_is_asked_before_the_first_thread_is_answered_truly(tmp_path: Path) -> None:
-    config = 'sandbox_mode = "read-only"\n[model_providers.scripted.http_headers]\nX = "secret"\n'
+    config = 'sandbox_mode = "read-only"\n[model_providers.scripted.http_headers]\nX = "a-token"\n'
     async with serve(tmp_path, config=config) as served, served.client() as client:
         assert await client.call("account/read", {}) == {
             "account": None,
@@ -26,7 +26,7 @@ async def test_what_is_asked_before_the_first_thread_is_answered_truly(tmp_path:
         assert shown["config"]["sandbox_mode"] == "read-only"
         (layer,) = shown["layers"]
         assert (layer["name"]["type"], layer["config"]["model"]) == ("user", "scripted")
-        assert "secret" not in json.dumps(shown)
+        assert "a-token" not in json.dumps(shown)
         assert await client.call("configRequirements/read") == {
             "requirements": None,
             "supportsIndependentSpeedModes": None,
