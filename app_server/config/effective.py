@@ -27,7 +27,13 @@ from app_server.config.requirements import (
     read_requirements,
     requirements_of,
 )
-from app_server.config.store_url import StoreUrl, may_name_a_store, read_store
+from app_server.config.store_url import (
+    LEASE_S,
+    StoreUrl,
+    may_name_a_store,
+    read_lease_seconds,
+    read_store,
+)
 from app_server.config.unchanged import QUIET_S, Stamp, is_settled, stamp_of
 from app_server.config.values import ChosenProfile, Config, ConfigError, ConfigView
 from app_server.runtime.loader import load, load_from_worker
@@ -320,6 +326,8 @@ class StartSettings:
     """The database that threads are kept in; None: files."""
     node: "GroupSettings | None" = None
     """How other servers of the database reach this one; None: they do not, or there is none."""
+    lease_s: int = LEASE_S
+    """Seconds that a server's lease in that database lasts."""
 
 
 async def read_start_settings(
@@ -343,8 +351,9 @@ async def read_start_settings(
     except ConfigError:
         others = False
     chosen = read_store(view) if store is None else store
+    lease_s = read_lease_seconds(view)
     node = None if chosen is None else (await load(_read_node))(view, sources.home)
-    return StartSettings(others, chosen, node)
+    return StartSettings(others, chosen, node, lease_s)
 
 
 def _read_node() -> "Callable[[ConfigView, Path], GroupSettings | None]":

@@ -125,6 +125,7 @@ KNOWN: Sequence[str] = (
     "forced_login_method",
     "hooks",
     "include_apps_instructions",
+    "lease_seconds",
     "marketplaces.*.last_revision",
     "marketplaces.*.last_updated",
     "marketplaces.*.ref",

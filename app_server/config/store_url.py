@@ -20,6 +20,11 @@ PASSWORD_VARIABLE = "PGPASSWORD"
 
 SCHEMES = ("postgresql", "postgres")
 MAX_CHARS = 2048
+LEASE_KEY = "lease_seconds"
+LEASE_S = 10
+"""Seconds that the lease of a server lasts, if nothing else is set."""
+MIN_LEASE_S = 3
+MAX_LEASE_S = 600
 SECRET_PARAMETERS = ("password", "sslpassword")
 """Of the query of a URL."""
 
@@ -136,6 +141,20 @@ def read_store(view: ConfigView) -> StoreUrl | None:
         return StoreUrl.parse(value)
     except ValueError as exc:
         raise view.error(str(exc), KEY) from None
+
+
+def read_lease_seconds(view: ConfigView) -> int:
+    """Read the seconds of a lease, MIN_LEASE_S to MAX_LEASE_S.
+
+    Raises:
+        ConfigError
+    """
+    seconds = view.integer(LEASE_KEY)
+    if seconds is None:
+        return LEASE_S
+    if not MIN_LEASE_S <= seconds <= MAX_LEASE_S:
+        raise view.error(f"a lease lasts {MIN_LEASE_S} to {MAX_LEASE_S} seconds", LEASE_KEY)
+    return seconds
 
 
 def may_name_a_store(content: bytes) -> bool:

@@ -135,7 +135,7 @@ class AppServer:
             # Before anything begins that listens: all of it inherits this.
             first = await read_start_settings(settings.sources, settings.store)
             store = first.store and first.store.taking_password(os.environ)
-            settings = replace(settings, store=store, node=first.node)
+            settings = replace(settings, store=store, node=first.node, lease_s=first.lease_s)
             node = None
             if settings.node is not None:
                 node = await (await load(_open_node))(settings.node)

@@ -40,6 +40,7 @@ from app_server.server.start import (
     warm_up,
 )
 from app_server.sessions.registry import Sessions
+from app_server.threads.nodes import Nodes, NodeSettings
 from app_server.threads.opening.stores import open_stores
 from app_server.threads.servers import ServerEntry
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from app_server.handlers.server.account import AccountNews
     from app_server.handlers.server.config_problems import ConfigProblems
     from app_server.server.node import GroupNode
+    from app_server.server.ownership import Ownership
 
 CLOSE_S = 10.0
 
@@ -72,6 +74,7 @@ class Core:
         conversations: Conversations,
         work: anyio.abc.TaskGroup,
         settings: Settings,
+        nodes: Nodes | None,
         opened: AsyncExitStack,
         group: "Group | None" = None,
     ) -> None:
@@ -84,6 +87,7 @@ class Core:
         self._conversations = conversations
         self._work = work
         self._settings = settings
+        self._nodes = nodes
         self._opened = opened
         self._group = group
         self._requests = Dispatcher(find_handler, built.services, built.services.metrics)
@@ -106,8 +110,13 @@ class Core:
         """
         hub = Hub(SystemClock().now_ms)
         conversations = Conversations(hub, settings.connection)
-        address = _address(settings, urls)
-        stores = await open_stores(settings.home, address, settings.store)
+        about = NodeSettings(
+            lease_s=settings.lease_s,
+            address=_address(settings, urls),
+            is_reached=settings.node is not None,
+            version=VERSION,
+        )
+        stores = await open_stores(settings.home, settings.store, about)
         store = stores.threads
         if node is not None:
             node.owners = stores.owners
@@ -151,7 +160,7 @@ class Core:
             follows = _nobody if group is None else group.followers
             list_news = (await load(_list_news))(services, stores.news, follows)
             background.start_soon(list_news.run)
-        return cls(built, conversations, work, settings, opened, group)
+        return cls(built, conversations, work, settings, stores.nodes, opened, group)
 
     async def answer_client(self, stream: MessageStream) -> None:
         """Hold the conversation with one client."""
@@ -178,6 +187,8 @@ class Core:
         services.tasks.start_soon(services.memory.run)
         services.tasks.start_soon(services.mcp_pool.run)
         services.tasks.start_soon(collect_when_idle)
+        if self._nodes is not None:
+            services.tasks.start_soon((await load(_ownership))(services, self._nodes).run)
         if self._settings.watches_files:
             services.tasks.start_soon(SettingsWatch(services).run)
         async with self._work:
@@ -230,6 +241,13 @@ class Core:
             services.commands.load_sandbox,
             partial(_find_config_problems, services.config_problems),
         ]
+
+
+def _ownership() -> "type[Ownership]":
+    # With a database alone.
+    from app_server.server.ownership import Ownership
+
+    return Ownership
 
 
 def _address(settings: Settings, urls: Sequence[str]) -> str | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from app_server.config.effective import ConfigSources
 from app_server.config.requirements import SYSTEM_REQUIREMENTS
-from app_server.config.store_url import StoreUrl
+from app_server.config.store_url import LEASE_S, StoreUrl
 from app_server.rpc.message_stream import ConnectionLimits
 from app_server.runtime.user_paths import expand_user
 from app_server.transport.address import Address
@@ -39,6 +39,8 @@ class Settings:
     """The database that threads are kept in, where the command line or a variable names one."""
     node: "GroupSettings | None" = None
     """How other servers of the database reach this one, once the files were read."""
+    lease_s: int = LEASE_S
+    """Seconds that this server's lease in a database lasts."""
     requirements: Path = SYSTEM_REQUIREMENTS
     """File with the requirements of an administrator; only tests have another one."""
     cwd: Path = field(default_factory=Path.cwd)

@@ -127,7 +127,9 @@ class LoadedThreads:
             await session.close()
             self._sessions.pop(thread.id)
             self._server.clients.close_stream(thread.id)
-            await self._server.store.unload(thread)
+            # What waits goes on elsewhere: nobody asks for the thread there.
+            goes_on = self.draining and thread.state.queue.next is not None
+            await self._server.store.unload(thread, goes_on=goes_on)
 
     def lock(self, thread_id: str) -> anyio.Lock:
         """Held while a thread is loaded or unloaded, so that the one never meets the other."""

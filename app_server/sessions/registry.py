@@ -99,10 +99,15 @@ class QuietUnloading:
             return
         if not await self.loaded.unload(thread_id):
             return
-        self.clients.broadcast(
-            ThreadStatusChangedNotification(thread_id=thread_id, status=NotLoadedThreadStatus())
-        )
-        self.clients.broadcast(ThreadClosedNotification(thread_id=thread_id))
+        announce_unloaded(self.clients, thread_id)
+
+
+def announce_unloaded(clients: ClientPort, thread_id: str) -> None:
+    """Notify every client that a thread is not in memory any more."""
+    clients.broadcast(
+        ThreadStatusChangedNotification(thread_id=thread_id, status=NotLoadedThreadStatus())
+    )
+    clients.broadcast(ThreadClosedNotification(thread_id=thread_id))
 
 
 class Sessions(LoadedThreads):

@@ -32,6 +32,7 @@ from app_server.sessions.mentions import NOTHING_NAMED, InputMentions, NamedByIn
 from app_server.sessions.settings import of_review, of_turn
 from app_server.sessions.skill_servers import SkillServers
 from app_server.sessions.user_shell import UserCommand, UserShell
+from app_server.threads.failures import OwnershipLost
 from app_server.threads.log.state import ThreadState, digest_of_words
 from app_server.tools.registry import review_table, tool_table
 from app_server.turns.clients import TurnEnd
@@ -399,6 +400,9 @@ class Turn(RunningTurn):
                         await self._work_to_the_end()
             except ModelFailure as exc:
                 failure = TurnError(message=exc.message, codex_error_info=exc.info)
+            except OwnershipLost as exc:
+                # Whoever has the thread now writes this end too, or this server with its lease.
+                logger.warning("turn %s is cut off: %s", self.id, exc)
             except OSError as exc:
                 failure = self._fail(f"the log cannot be written: {exc.strerror}")
             except Exception:

@@ -92,3 +92,10 @@ class StoreUnavailable(OSError):
     def __str__(self) -> str:
         """Say it without a number."""
         return str(self.strerror)
+
+
+TAKEN_OVER = "another server has taken the thread over"
+
+
+class OwnershipLost(StoreUnavailable):
+    """Another server writes the thread, or may do so before this one has its lease again."""

@@ -1,5 +1,6 @@
 """Rows of the index, the query of a list of them, and its page. No I/O."""
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import dataclass, fields
@@ -7,10 +8,19 @@ from typing import Any, Literal, TypeAlias
 
 from pydantic_core import to_json
 
-from app_server.threads.log.state import ThreadState
+from app_server.threads.log.state import QueueState, ThreadState
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 from protocol.log.metadata import MetadataRecord
-from protocol.log.rollout import ArchivedChanged, NameChanged, Record, SettingsChanged
+from protocol.log.rollout import (
+    ArchivedChanged,
+    NameChanged,
+    QueueRecord,
+    Record,
+    SettingsChanged,
+    TurnCompleted,
+    TurnsReverted,
+    TurnStarted,
+)
 from protocol.model import Json, WireModel
 
 _SUB_AGENTS = {"review": "subAgentReview", "compact": "subAgentCompact"}
@@ -102,6 +112,33 @@ def row_after(before: ThreadState, records: Sequence[Record]) -> ThreadRow | Non
     for record in changing:
         state.apply(record)
     return ThreadRow.of(state)
+
+
+def has_work(state: ThreadState) -> bool:
+    """Whether a turn is open, or input waits to become one."""
+    return state.open_turn is not None or (state.queue.next is not None and not state.archived)
+
+
+_OF_WORK = (TurnStarted, TurnCompleted, TurnsReverted, ArchivedChanged, QueueRecord)
+
+
+def work_after(before: ThreadState, records: Sequence[Record]) -> bool | None:
+    """Whether a thread has work after records; None: they change nothing of it."""
+    if not any(isinstance(record, _OF_WORK) for record in records):
+        return None
+    known = before.queue
+    queue = QueueState(list(known.entries), known.paused, OrderedDict(known.taken), {**known.sizes})
+    is_open, archived = before.open_turn is not None, before.archived
+    for record in records:
+        if isinstance(record, QueueRecord):
+            queue.apply(record)
+        elif isinstance(record, TurnStarted):
+            is_open, queue.paused = True, False
+        elif isinstance(record, TurnCompleted | TurnsReverted):
+            is_open = False
+        elif isinstance(record, ArchivedChanged):
+            archived = record.archived
+    return is_open or (queue.next is not None and not archived)
 
 
 def _json(value: WireModel | None) -> str | None:

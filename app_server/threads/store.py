@@ -180,8 +180,11 @@ class ThreadStore(Protocol):
             OSError: the store refused; the thread is still there.
         """
 
-    async def unload(self, thread: LiveThread) -> None:
-        """Close a thread's log, with its final row in lists."""
+    async def unload(self, thread: LiveThread, *, goes_on: bool = False) -> None:
+        """Close a thread's log, with its final row in lists.
+
+        With `goes_on` another server of the group is to begin what waits in it.
+        """
 
     async def read(self, thread_id: str) -> ThreadState:
         """Read a thread without loading it, and without what the model sees.

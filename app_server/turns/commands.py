@@ -445,6 +445,8 @@ class ThreadCommands:
         """
         if self._closed:
             raise OSError(0, "the thread is being closed")
+        # Somebody may have been asked for long, and another server may have the thread since.
+        await command.recorder.log.require_owned()
         machine = self.machine
         thread_id = command.recorder.log.id
         given = {

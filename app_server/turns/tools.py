@@ -121,6 +121,8 @@ class ToolTable:
         if before.changed_input is not None:
             call = shown.changed(call, before.changed_input)
             shown = HookedCall.of(call)
+        # What the model wants is in the log: a server that was replaced begins none of it.
+        await self.recorder.log.require_owned()
         output = await tool.run(call)
         response = shown.response(output)
         after = await self._fire("PostToolUse", shown, call.call_id, tool_response=response)

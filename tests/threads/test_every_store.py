@@ -25,6 +25,7 @@ from app_server.threads.ledger import Entry
 from app_server.threads.log.live import LiveThread, LogClosed
 from app_server.threads.log.reading import ForkPoint
 from app_server.threads.log.state import ThreadState
+from app_server.threads.nodes import NodeSettings
 from app_server.threads.opening.stores import Stores, open_stores
 from app_server.threads.organization import PINNED
 from app_server.threads.rows import ThreadQuery
@@ -62,7 +63,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
 async def opened_in(
     home: Path, url: StoreUrl | None, servers: Iterator[int]
 ) -> AsyncIterator[Stores]:
-    stores = await open_stores(home, f"ws://127.0.0.1:{next(servers)}", url)
+    stores = await open_stores(home, url, NodeSettings(address=f"ws://127.0.0.1:{next(servers)}"))
     await stores.threads.open()
     running = asyncio.create_task(stores.threads.run())
     try:

@@ -16,7 +16,7 @@ from app_server.config.config_toml import refuse_older_selector
 from app_server.config.default_provider import OFFLINE
 from app_server.config.editing.keys import Step, take, value_at
 from app_server.config.node import read_node
-from app_server.config.store_url import read_store
+from app_server.config.store_url import read_lease_seconds, read_store
 from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.handlers.integrations.app_servers import AppViews
 from app_server.handlers.server.config_layers import effective_config
@@ -203,6 +203,7 @@ def _check_server(config: Config, found: _WrongValues) -> None:
     found.read(view.boolean, "refuse_other_users", default=True, instead=AT_START)
     found.read(read_store, view, instead=AT_START)
     found.read(read_node, view, Path(), instead=AT_START)
+    found.read(read_lease_seconds, view, instead=AT_START)
     found.read(read_memory_settings, config, instead=AT_START)
     found.read(counts_use, config, instead=AT_START)
     found.read(read_account_settings, config)

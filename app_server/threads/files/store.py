@@ -353,8 +353,8 @@ class FileStore:
                     # Nobody finds what is left there: no list has the thread.
                     logger.warning("the history of %s cannot be forgotten: %s", thread_id, exc)
 
-    async def unload(self, thread: LiveThread) -> None:
-        """Close a thread's log, with its final row in the index."""
+    async def unload(self, thread: LiveThread, *, goes_on: bool = False) -> None:
+        """Close a thread's log, with its final row in the index; see ThreadStore.unload."""
         async with self._lock(thread.id):
             await self._close(thread)
 

@@ -242,6 +242,9 @@ class FileWriter:
         read = partial(load_state, FileLog(self._log.path), before_turn_id=turn_id)
         return await anyio.to_thread.run_sync(read)
 
+    async def require_owned(self) -> None:
+        """Do nothing: the lock is this process's as long as it runs."""
+
     async def close(self) -> None:
         """Free the lock."""
         await anyio.to_thread.run_sync(self._log.close)

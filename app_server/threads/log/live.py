@@ -10,6 +10,7 @@ from typing import NewType, Protocol, TypeAlias
 import anyio
 import anyio.to_thread
 
+from app_server.threads.failures import TAKEN_OVER, OwnershipLost
 from app_server.threads.log.state import ThreadState
 from protocol.log.rollout import Record, TurnsReverted, render_record
 from protocol.model import WireModel
@@ -145,6 +146,13 @@ class RecordWriter(Protocol):
             OSError: it cannot be read.
         """
 
+    async def require_owned(self) -> None:
+        """Make sure that nobody else may write the thread, before what must not happen twice.
+
+        Raises:
+            OwnershipLost: others may.
+        """
+
     async def close(self) -> None:
         """Give the thread free."""
 
@@ -176,6 +184,8 @@ class LiveThread:
         self._warnings = list(warnings)
         self._deferred: list[Record] = []
         self._closed = False
+        self.is_abandoned = False
+        """Whether its log was found to be another server's."""
         self._write_lock = anyio.Lock()
 
     def take_warnings(self) -> list[str]:
@@ -214,14 +224,45 @@ class LiveThread:
                 await self._write(records, sync=sync)
             return records
 
+    def _require_open(self) -> None:
+        if self.is_abandoned:
+            raise OwnershipLost(TAKEN_OVER, "ownerLost", retriable=True)
+        if self._closed:
+            raise LogClosed(self.id)
+
     def defer(self, *records: Record) -> None:
         """Put records that the disk refused before those of the next append."""
         self._deferred.extend(records)
 
+    async def settle(self) -> None:
+        """Write what was deferred; what cannot be written now stays deferred.
+
+        Raises:
+            LogClosed, OSError: see `append`.
+        """
+        await self.append()
+
+    async def require_owned(self) -> None:
+        """Make sure that nobody else may write the thread, before what must not happen twice.
+
+        What was appended before is in the log; see RecordWriter.require_owned.
+
+        Raises:
+            LogClosed: the thread was unloaded.
+            OwnershipLost: others write it, or may do so.
+        """
+        self._require_open()
+        if self._writer is not None:
+            await self._writer.require_owned()
+
+    def abandon(self) -> None:
+        """Write nothing more: the log is another server's, which ends what was left open."""
+        self._closed = self.is_abandoned = True
+        self._deferred.clear()
+
     async def _settle(self) -> None:
         """Write what was deferred, which comes before all else; a closed log takes nothing."""
-        if self._closed:
-            raise LogClosed(self.id)
+        self._require_open()
         await self._write(tuple(self._deferred), sync=True)
         self._deferred.clear()
 

@@ -14,6 +14,7 @@ from app_server.threads.files.signals import FileSignals
 from app_server.threads.files.store import FileStore
 from app_server.threads.ledger import SignalStore
 from app_server.threads.news import ThreadNews
+from app_server.threads.nodes import ALONE, Nodes, NodeSettings
 from app_server.threads.opening.servers import running_servers
 from app_server.threads.owners import ThreadOwners
 from app_server.threads.servers import RunningServers
@@ -33,6 +34,8 @@ class Stores:
     threads: ThreadStore
     signals: SignalStore
     servers: RunningServers
+    nodes: Nodes | None = None
+    """With a database alone: its servers, and the lease of this one."""
     owners: ThreadOwners | None = None
     """With a database alone: which of its servers writes a thread."""
     news: ThreadNews | None = None
@@ -40,11 +43,11 @@ class Stores:
 
 
 async def open_stores(
-    home: Path, address: str | None = None, store: StoreUrl | None = None
+    home: Path, store: StoreUrl | None = None, node: NodeSettings = ALONE
 ) -> Stores:
     """Make the stores of a home, or of a database; each is opened by its own `open`.
 
-    `address` is where clients find this process, for what other processes are told.
+    `node` is what this process is to others that share them.
 
     Raises:
         ConfigError: the library of this store is not installed, or cannot read its URL.
@@ -58,11 +61,16 @@ async def open_stores(
                 raise ConfigError(f"{store} cannot be used: {NO_PSYCOPG}") from exc
             raise
         database = made.database(store.url)
-        threads = made.threads(database, address)
+        threads = made.threads(database, node)
         return Stores(
-            threads, made.signals(database), running_servers(home), threads, made.news(database)
+            threads,
+            made.signals(database),
+            running_servers(home),
+            threads.nodes,
+            threads,
+            made.news(database),
         )
-    return Stores(FileStore(home, address), FileSignals(home), running_servers(home))
+    return Stores(FileStore(home, node.address), FileSignals(home), running_servers(home))
 
 
 NO_PSYCOPG = "PostgreSQL's client library is missing; run pip install 'app-server[postgresql]'"

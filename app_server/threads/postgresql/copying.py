@@ -1,17 +1,16 @@
 """Threads of the database for a copy to files or from them. Blocks."""
 
-import os
-import socket
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from uuid import UUID
 
-from app_server.runtime.clock import STARTED_AT
+from app_server.threads.nodes import ALONE
 from app_server.threads.postgresql.database import Database
-from app_server.threads.postgresql.lists import INSERTED, as_json
+from app_server.threads.postgresql.lists import INSERTED, WrittenRow, as_json
+from app_server.threads.postgresql.nodes import ANNOUNCED, NODE_LOCK, announcement
 from app_server.threads.postgresql.records import DatabaseLog
-from app_server.threads.postgresql.store import ANNOUNCE, NODE_LOCK, give_back, take
+from app_server.threads.postgresql.store import give_back, take
 from app_server.threads.rows import ThreadRow
 
 COPY_LOCK = 0x636F7079
@@ -42,9 +41,13 @@ class DatabaseCopy:
                 say("another copy runs; this one waits for its end")
                 session.execute("SET statement_timeout = 0")
                 session.execute("SELECT pg_advisory_lock(%s, current_tenant())", (COPY_LOCK,))
-            entry = self._node_id, socket.gethostname(), os.getpid(), STARTED_AT, None
-            lock = session.execute(ANNOUNCE, entry).fetchone()
+            values = announcement(self._node_id, ALONE)
+            lock = session.execute(ANNOUNCED.encode(), values).fetchone()
             assert lock is not None
+            # It has nothing that renews: it lives as long as its session.
+            session.execute(
+                "UPDATE nodes SET expires_at = 'infinity' WHERE id = %s", (self._node_id,)
+            )
             session.execute("SELECT pg_advisory_lock(%s, %s)", (NODE_LOCK, lock[0]))
             yield
             session.execute("DELETE FROM nodes WHERE id = %s", (self._node_id,))
@@ -62,7 +65,7 @@ class DatabaseCopy:
     def add(self, thread_id: UUID, row: ThreadRow, bodies: Iterable[bytes]) -> bool:
         """Add a thread that nobody holds, with its log; False: there is one of this id."""
         with self._database.transaction() as connection:
-            values = self._node_id, as_json([row])
+            values = self._node_id, as_json([WrittenRow(row)])
             if connection.execute(INSERTED.encode(), values).fetchone() is None:
                 return False
             position = 0

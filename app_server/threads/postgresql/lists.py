@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 import anyio
@@ -19,12 +19,14 @@ from pydantic_core import to_json
 from app_server.threads.failures import InvalidThreadId, ThreadNotFound, uuid_of
 from app_server.threads.log.state import ThreadState
 from app_server.threads.postgresql.database import Connection, Database, storable
+from app_server.threads.postgresql.nodes import PostgresNodes
 from app_server.threads.rows import (
     COLUMNS,
     ThreadPage,
     ThreadQuery,
     ThreadRow,
     Within,
+    has_work,
     page_cursor,
     parse_page_cursor,
     row_of,
@@ -44,7 +46,8 @@ SHOWN = ", ".join("id::text" if name == "id" else name for name in COLUMNS)
 """The columns of a row, as a statement selects them."""
 _GIVEN = ", ".join(COLUMNS[1:])
 CHANGED = f"""
-UPDATE threads SET ({_GIVEN}) = ROW ({", ".join(f"given.{name}" for name in COLUMNS[1:])})
+UPDATE threads SET ({_GIVEN}) = ROW ({", ".join(f"given.{name}" for name in COLUMNS[1:])}),
+    has_work = coalesce(given.has_work, threads.has_work)
 FROM json_populate_recordset(NULL::threads, %b::json) AS given
 WHERE threads.id = given.id AND threads.tenant = (SELECT current_tenant())
 """
@@ -57,19 +60,35 @@ ON CONFLICT DO NOTHING RETURNING epoch
 """Begins a thread with an owner; takes that, and what `as_json` makes of its row."""
 
 
-def as_json(rows: Iterable[ThreadRow]) -> str:
+class WrittenRow(NamedTuple):
+    """A row to be written."""
+
+    row: ThreadRow
+    has_work: bool | None = None
+    """Whether a turn is open or input waits to become one; None: as it was."""
+
+
+def final_row(state: ThreadState) -> WrittenRow:
+    """Return the row of a thread that nobody writes now."""
+    return WrittenRow(ThreadRow.of(state), has_work(state))
+
+
+def as_json(rows: Iterable[WrittenRow]) -> str:
     """Render rows for a statement."""
-    shown = [{name: storable(value) for name, value in asdict(row).items()} for row in rows]
+    shown = []
+    for row, work in rows:
+        shown.append({name: storable(value) for name, value in asdict(row).items()})
+        shown[-1]["has_work"] = work
     return to_json(shown).decode()
 
 
 class PostgresLists:
     """Lists of all threads, with every change made before the call."""
 
-    def __init__(self, database: Database, node_id: UUID) -> None:
-        """Write rows of threads that are this server's, `node_id`."""
+    def __init__(self, database: Database, nodes: PostgresNodes) -> None:
+        """Write rows of threads that are this server's, as `nodes` knows it."""
         self._database = database
-        self._node_id = node_id
+        self._nodes = nodes
         self._behind: dict[str, ThreadState] = {}
         """Threads whose rows have to be written, by id."""
         self._changed = anyio.Event()
@@ -99,7 +118,7 @@ class PostgresLists:
             behind, self._behind = self._behind, {}
             if not behind:
                 return
-            rows = [ThreadRow.of(state) for state in behind.values()]
+            rows = [WrittenRow(ThreadRow.of(state)) for state in behind.values()]
             try:
                 with anyio.CancelScope(shield=True):
                     await anyio.to_thread.run_sync(self._write, rows)
@@ -112,10 +131,10 @@ class PostgresLists:
             else:
                 self._fails = False
 
-    def _write(self, rows: Sequence[ThreadRow]) -> None:
+    def _write(self, rows: Sequence[WrittenRow]) -> None:
         with self._database.connection() as connection:
             statement = f"{CHANGED} AND threads.owner = %b"
-            connection.execute(statement.encode(), (as_json(rows), self._node_id))
+            connection.execute(statement.encode(), (as_json(rows), self._nodes.id))
 
     async def find(self, thread_id: str) -> ThreadRow:
         """Return a thread's row without opening its log.

@@ -20,7 +20,7 @@ import anyio
 import anyio.to_thread
 import psycopg
 
-from app_server.threads.failures import StoreUnavailable
+from app_server.threads.failures import TAKEN_OVER, OwnershipLost, StoreUnavailable
 from app_server.threads.log.live import LogEnd
 from app_server.threads.log.reading import load_state
 from app_server.threads.log.state import ThreadState
@@ -31,8 +31,9 @@ from app_server.threads.postgresql.database import (
     failure_of,
 )
 from app_server.threads.postgresql.ledger import BUMP, MOVED, ON_BUMPED, moves_of
-from app_server.threads.postgresql.lists import CHANGED, as_json
-from app_server.threads.rows import ThreadRow, row_after
+from app_server.threads.postgresql.lists import CHANGED, WrittenRow, as_json
+from app_server.threads.postgresql.nodes import PostgresNodes, lease_lost
+from app_server.threads.rows import ThreadRow, row_after, work_after
 from protocol.log.rollout import Record, render_record
 
 MAX_ROWS = 256
@@ -40,7 +41,12 @@ MAX_ROWS = 256
 MAX_BYTES = 4 << 20
 """Bytes of the appends of one statement; a larger one goes alone."""
 RESEND_S = 5.0
-"""Seconds for which an append is sent again after its connection was lost."""
+"""Seconds for which a synced append is sent again after its connection was lost; what is not synced
+is sent until the lease ends."""
+ANSWER_S = 10.0
+"""Seconds without an answer to a statement, after which its connection counts as lost."""
+MIN_ANSWER_S = 1.0
+"""At the end of a lease."""
 RESEND_PAUSE_S = 0.05
 FIRST_BYTES = 16 << 10
 READ_BYTES = 2 << 20
@@ -160,7 +166,7 @@ class _Append:
     position: int
     epoch: int
     body: bytes
-    row: ThreadRow | None
+    row: WrittenRow | None
     """The row that lists show afterwards, where it must not be behind."""
     signals: Sequence[dict[str, str]]
     """Marks of the signals that are in the history with it."""
@@ -202,6 +208,10 @@ SELECT thread_id FROM records JOIN unnest(%b::uuid[], %b::bigint[], %b::integer[
 """
 
 
+def _owner_lost() -> OwnershipLost:
+    return OwnershipLost(TAKEN_OVER, "ownerLost", retriable=True)
+
+
 def _arrays(group: Sequence[_Append]) -> list[Any]:
     return [
         [append.thread_id for append in group],
@@ -217,8 +227,9 @@ class GroupAppender:
     Whoever comes first writes all that waits, and the first of those that came meanwhile is next.
     """
 
-    def __init__(self, database: Database, *, synced: bool) -> None:
+    def __init__(self, database: Database, nodes: PostgresNodes, *, synced: bool) -> None:
         self._database = database
+        self._nodes = nodes
         self._synced = synced
         self._connection: AsyncConnection | None = None
         self._waiting: list[_Append] = []
@@ -270,13 +281,16 @@ class GroupAppender:
                 self._is_writing = False
 
     async def _write(self, group: Sequence[_Append]) -> None:
-        await self._write_until(group, time.monotonic() + RESEND_S)
+        # A turn waits for what is not synced, and has nobody to answer.
+        wait_s = RESEND_S if self._synced else float("inf")
+        await self._write_until(group, time.monotonic() + wait_s)
 
     async def _write_until(self, group: Sequence[_Append], until: float) -> None:
-        """Send a group, and again as long as its connection is lost."""
+        """Send a group, and again as long as its connection is lost and the lease lasts."""
         was_lost = False
         while True:
             try:
+                self._nodes.require_held()
                 written = await self._send(group)
                 if len(written) < len(group):
                     # It may have been written before an answer that was lost: nobody else writes
@@ -289,18 +303,17 @@ class GroupAppender:
                     for append in group:
                         await self._write_until([append], until)
                     return
-                if failure.reason != "databaseUnavailable" or time.monotonic() > until:
+                is_over = not self._nodes.is_held or time.monotonic() > until
+                if failure.reason != "databaseUnavailable" or is_over:
                     for append in group:
-                        append.failure = failure
+                        append.failure = failure if self._nodes.is_held else lease_lost()
                     return
             if was_lost:
                 await anyio.sleep(RESEND_PAUSE_S)
             was_lost = True
         for append in group:
             if append.thread_id not in written:
-                append.failure = StoreUnavailable(
-                    "another server has taken the thread over", "ownerLost", retriable=True
-                )
+                append.failure = _owner_lost()
 
     async def _send(self, group: Sequence[_Append]) -> set[UUID]:
         """Send one statement; the threads whose append was written by it."""
@@ -319,11 +332,18 @@ class GroupAppender:
 
     async def _threads_of(self, statement: str, values: Sequence[Any]) -> set[UUID]:
         try:
-            connection = await self._connected()
-            cursor = await connection.execute(statement, values, binary=True)
-            return {row[0] for row in await cursor.fetchall()}
+            # Also one that does not answer: its lease is renewed meanwhile, or ends.
+            left_s = self._nodes.held_until - time.monotonic()
+            with anyio.fail_after(min(ANSWER_S, max(left_s, MIN_ANSWER_S))):
+                connection = await self._connected()
+                cursor = await connection.execute(statement, values, binary=True)
+                return {row[0] for row in await cursor.fetchall()}
         except psycopg.Error as exc:
             raise self._failed(exc) from exc
+        except TimeoutError as exc:
+            await self.aclose()
+            text = "the database does not answer"
+            raise StoreUnavailable(text, "databaseUnavailable", retriable=True) from exc
 
     def _failed(self, error: psycopg.Error) -> StoreUnavailable:
         if self._connection is not None and self._connection.closed:
@@ -356,11 +376,16 @@ class Appenders(NamedTuple):
 class DatabaseWriter:
     """The only writer of a thread's log, until another server takes it over."""
 
-    def __init__(self, log: DatabaseLog, epoch: int, end: int, appenders: Appenders) -> None:
+    def __init__(
+        self, log: DatabaseLog, epoch: int, end: int, appenders: Appenders, nodes: PostgresNodes
+    ) -> None:
+        """Write for the node that this server is now."""
         self._log = log
         self._epoch = epoch
         self._end = end
         self._appenders = appenders
+        self._nodes = nodes
+        self._node_id = nodes.id
 
     @property
     def end(self) -> LogEnd:
@@ -377,11 +402,16 @@ class DatabaseWriter:
             self._end,
             self._epoch,
             b"".join(lines),
-            row_after(before, records),
+            _row_after(before, records),
             [mark for record in records for mark in _marks(record)],
         )
         appender = self._appenders.synced if sync else self._appenders.unsynced
-        await appender.append(append)
+        try:
+            await appender.append(append)
+        except StoreUnavailable as exc:
+            if exc.reason == "ownerLost":
+                self._nodes.note_lost(self._log.thread_id)
+            raise
         self._end += len(append.body)
         return list(map(len, lines))
 
@@ -390,8 +420,25 @@ class DatabaseWriter:
         read = partial(load_state, self._log, before_turn_id=turn_id)
         return await anyio.to_thread.run_sync(read)
 
+    async def require_owned(self) -> None:
+        """Wait for a lease that is renewed just now; see RecordWriter.require_owned."""
+        await self._nodes.require_lease()
+        if self._node_id != self._nodes.id:
+            raise _owner_lost()
+
     async def close(self) -> None:
         """Do nothing: the store gives the thread back together with its last row."""
+
+
+def _row_after(before: ThreadState, records: Sequence[Record]) -> WrittenRow | None:
+    """Return what a row must have with the append itself; None: nothing."""
+    row, work = row_after(before, records), work_after(before, records)
+    if not before.has_content and not work:
+        # Lists do not show it yet: if this server dies, the next one has to write the row.
+        work = True
+    if row is None and work is None:
+        return None
+    return WrittenRow(row or ThreadRow.of(before), work)
 
 
 def _marks(record: Record) -> Sequence[dict[str, str]]:

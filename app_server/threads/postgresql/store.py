@@ -1,28 +1,22 @@
 """All threads of a database.
 
-A server holds a lock of the database as long as it lives, and a thread names the server that
-writes it: whose lock is free is dead, and its threads are anybody's. Each time a thread is taken
-its epoch grows, and appends of an older one are refused.
+A thread names the server that writes it; that of one which is dead is anybody's. Each time a
+thread is taken its epoch grows, and appends of an older one are refused.
 Source: docs/scale.md, "Who writes a thread".
 """
 
 import logging
-import os
-import socket
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from uuid import UUID
 from weakref import WeakValueDictionary
 
 import anyio
 import anyio.to_thread
-import psycopg
 
-from app_server.runtime.clock import STARTED_AT
 from app_server.threads.failures import (
     Holder,
     InvalidThreadId,
@@ -43,10 +37,18 @@ from app_server.threads.log.reading import (
     read_created,
 )
 from app_server.threads.log.state import ThreadState, begin
+from app_server.threads.nodes import ALONE, NodeSettings
 from app_server.threads.owners import Owner
-from app_server.threads.postgresql.database import AsyncConnection, Database, failure_of
+from app_server.threads.postgresql.database import Database
 from app_server.threads.postgresql.history import PostgresHistory
-from app_server.threads.postgresql.lists import CHANGED, INSERTED, PostgresLists, as_json
+from app_server.threads.postgresql.lists import (
+    CHANGED,
+    INSERTED,
+    PostgresLists,
+    as_json,
+    final_row,
+)
+from app_server.threads.postgresql.nodes import LIVES, SUSPECT, PostgresNodes
 from app_server.threads.postgresql.organization import PostgresOrganization
 from app_server.threads.postgresql.records import (
     Appenders,
@@ -55,92 +57,37 @@ from app_server.threads.postgresql.records import (
     GroupAppender,
 )
 from app_server.threads.postgresql.requirements import require_usable
-from app_server.threads.rows import ThreadRow
 from protocol.log.rollout import Record, ThreadCreated, render_record
 
 logger = logging.getLogger(__name__)
 
-NODE_LOCK = 0x6E6F6465
-"""Class of the advisory locks that servers hold."""
-LOOK_S = 3.0
-"""Seconds between looks whether this server still holds its lock, and at rows of dead ones."""
+SUSPECT_S = 5.0
+"""Seconds for which a thread whose server may be dead is waited for, until it is busy."""
+SUSPECT_PAUSE_S = 0.1
 COPY_BYTES = 1 << 20
 """Bytes of a row that a fork begins with, but for a longer line."""
 
-_LIVES = f"""EXISTS (
-    SELECT 1 FROM nodes JOIN pg_locks ON locktype = 'advisory' AND objsubid = 2 AND granted
-        AND classid = {NODE_LOCK} AND objid = nodes.lock::oid
-        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-    WHERE nodes.id = threads.owner
-)"""
 _TAKE = f"""
 UPDATE threads SET owner = %(me)s, epoch = epoch + 1
-WHERE id = %(id)s AND (owner IS NULL OR owner = %(me)s OR NOT {_LIVES})
+WHERE id = %(id)s AND (owner IS NULL OR owner = %(me)s OR NOT {LIVES})
 RETURNING epoch
 """
 _HOLDER = f"""
 SELECT nodes.pid, nodes.started_at, nodes.address, owner = %(me)s
 FROM threads LEFT JOIN nodes ON nodes.id = threads.owner
-WHERE threads.id = %(id)s AND owner IS NOT NULL AND {_LIVES}
+WHERE threads.id = %(id)s AND owner IS NOT NULL AND {LIVES}
 """
-_OWNER = f"""
+_OWNER = """
 SELECT extract(epoch FROM clock_timestamp())::float8, found.id, found.address
 FROM (VALUES (1)) AS asked LEFT JOIN (
     SELECT nodes.id::text AS id, nodes.address FROM threads JOIN nodes ON nodes.id = threads.owner
-    WHERE threads.id = %(id)s AND {_LIVES}
+    WHERE threads.id = %(id)s AND NOT nodes.dead
 ) AS found ON true
 """
-_GIVE_BACK = "UPDATE threads SET owner = NULL WHERE id = %s AND owner = %s AND epoch = %s"
-ANNOUNCE = """
-INSERT INTO nodes (id, host, pid, started_at, address) VALUES (%s, %s, %s, %s, %s) RETURNING lock
-"""
-_FORGET_DEAD = f"""
-DELETE FROM nodes WHERE id <> %s AND NOT EXISTS (
-    SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted
-        AND classid = {NODE_LOCK} AND objid = nodes.lock::oid
-        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
-)
-"""
-_LEFT_BEHIND = f"SELECT id::text FROM threads WHERE owner IS NOT NULL AND NOT {_LIVES}"
+_GIVE_BACK = "UPDATE threads SET owner = %s WHERE id = %s AND owner = %s AND epoch = %s"
+LEFT = UUID(int=0)
+"""Owner of a thread that was given back with work: anybody takes it up."""
 _ADD = "INSERT INTO records (thread_id, position, epoch, body) VALUES (%s, %s, 1, %s)"
-
-
-class _Node:
-    """The row of this server for others, and the lock that ends with its session."""
-
-    def __init__(self, database: Database, address: str | None) -> None:
-        self.id = uuid.uuid4()
-        self._database = database
-        self._address = address
-        self._session: AsyncConnection | None = None
-
-    async def announce(self) -> None:
-        """Take the lock, or make sure that it is held.
-
-        Raises:
-            StoreUnavailable
-        """
-        try:
-            if self._session is not None and not self._session.closed:
-                await self._session.execute("SELECT 1")
-                return
-            session = self._session = await self._database.connect_async()
-            await session.execute("DELETE FROM nodes WHERE id = %s", (self.id,))
-            entry = self.id, socket.gethostname(), os.getpid(), STARTED_AT, self._address
-            (lock,) = await (await session.execute(ANNOUNCE, entry)).fetchone() or (None,)
-            await session.execute("SELECT pg_advisory_lock(%s, %s)", (NODE_LOCK, lock))
-        except psycopg.Error as exc:
-            raise failure_of(exc) from exc
-
-    async def aclose(self) -> None:
-        """Take the row away and free the lock."""
-        session, self._session = self._session, None
-        if session is not None:
-            try:
-                await session.execute("DELETE FROM nodes WHERE id = %s", (self.id,))
-            except psycopg.Error as exc:
-                logger.warning("this server stays in the list of servers: %s", failure_of(exc))
-            await session.close()
 
 
 def take(database: Database, node_id: UUID, thread_id: UUID) -> int:
@@ -166,16 +113,17 @@ def give_back(
     thread_id: UUID,
     epoch: int,
     state: ThreadState | None = None,
+    owner: UUID | None = None,
 ) -> None:
-    """Let others write a thread, with its final row if its state is given.
+    """Let others write a thread, with its final row if its state is given; with LEFT, go on.
 
     Raises:
         StoreUnavailable
     """
     with database.transaction() as connection:
-        given = connection.execute(_GIVE_BACK, (thread_id, node_id, epoch))
+        given = connection.execute(_GIVE_BACK, (owner, thread_id, node_id, epoch))
         if given.rowcount and state is not None:
-            connection.execute(CHANGED.encode(), (as_json([ThreadRow.of(state)]),))
+            connection.execute(CHANGED.encode(), (as_json([final_row(state)]),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +131,12 @@ class DatabaseThreads:
     """The threads of a database, taken and given back for one server. Everything here blocks."""
 
     database: Database
-    node_id: UUID
+    nodes: PostgresNodes
     appenders: Appenders
     changed: Callable[[ThreadState], None]
     """Called after every append to a thread that was opened here."""
+    epochs: dict[str, int] = field(default_factory=dict)
+    """Of threads that were opened here and not closed."""
 
     def _log(self, thread_id: UUID) -> DatabaseLog:
         return DatabaseLog(self.database, thread_id)
@@ -194,14 +144,17 @@ class DatabaseThreads:
     def _live(
         self, state: ThreadState, epoch: int, end: int, warnings: Sequence[str] = ()
     ) -> LiveThread:
-        writer = DatabaseWriter(self._log(uuid_of(state.id)), epoch, end, self.appenders)
+        self.epochs[state.id] = epoch
+        writer = DatabaseWriter(
+            self._log(uuid_of(state.id)), epoch, end, self.appenders, self.nodes
+        )
         return LiveThread(state, writer, self.changed, warnings)
 
     def insert(self, thread_id: UUID, state: ThreadState, bodies: Sequence[bytes]) -> int:
         """Begin a thread that this server writes; returns the bytes of its log."""
         with self.database.transaction() as connection:
-            row = as_json([ThreadRow.of(state)])
-            if connection.execute(INSERTED.encode(), (self.node_id, row)).fetchone() is None:
+            row = as_json([final_row(state)])
+            if connection.execute(INSERTED.encode(), (self.nodes.id, row)).fetchone() is None:
                 raise ThreadExists(state.id)
             position = 0
             for body in bodies:
@@ -216,15 +169,16 @@ class DatabaseThreads:
         with log_failures(thread_id):
             # A log that is not known is not taken either.
             read_created(log)
-            epoch = take(self.database, self.node_id, known)
+            node_id = self.nodes.id
+            epoch = take(self.database, node_id, known)
         try:
             with log_failures(thread_id):
                 state = load_state(log, faults)
                 end = log.size()
             with self.database.connection() as connection:
-                connection.execute(CHANGED.encode(), (as_json([ThreadRow.of(state)]),))
+                connection.execute(CHANGED.encode(), (as_json([final_row(state)]),))
         except BaseException:
-            give_back(self.database, self.node_id, known, epoch)
+            give_back(self.database, node_id, known, epoch)
             raise
         warnings = faults.texts(str(log))
         for text in warnings:
@@ -265,7 +219,7 @@ class DatabaseThreads:
         except ThreadDamaged:
             # A first line that is damaged is none of a newer version.
             pass
-        take(self.database, self.node_id, thread_id)
+        take(self.database, self.nodes.id, thread_id)
         with self.database.transaction() as connection:
             for table in ("texts", "turns", "outlines", "records"):
                 connection.execute(
@@ -275,19 +229,18 @@ class DatabaseThreads:
                 )
             connection.execute("DELETE FROM threads WHERE id = %s", (thread_id,))
 
-    def close(self, thread_id: UUID, state: ThreadState) -> None:
+    def close(self, thread: LiveThread, *, goes_on: bool) -> None:
         """Give a thread back, with its final row."""
+        epoch = self.epochs.pop(thread.id, None)
+        if epoch is None:
+            return
+        state = None if thread.is_abandoned else thread.state
+        owner = LEFT if goes_on else None
         try:
-            with self.database.transaction() as connection:
-                given = connection.execute(
-                    "UPDATE threads SET owner = NULL WHERE id = %s AND owner = %s",
-                    (thread_id, self.node_id),
-                )
-                if given.rowcount:
-                    connection.execute(CHANGED.encode(), (as_json([ThreadRow.of(state)]),))
+            give_back(self.database, self.nodes.id, uuid_of(thread.id), epoch, state, owner)
         except OSError as exc:
             # It stays this server's, and is taken again by its next load.
-            logger.warning("thread %s cannot be given back: %s", thread_id, exc)
+            logger.warning("thread %s cannot be given back: %s", thread.id, exc)
 
     def read(self, thread_id: str) -> ThreadState:
         """Read a thread without what the model sees; see ThreadStore.read."""
@@ -297,7 +250,7 @@ class DatabaseThreads:
 
     def require_free(self, thread_id: UUID) -> None:
         """Look whether another server writes a thread; see ThreadStore.require_free."""
-        values = {"me": self.node_id, "id": thread_id}
+        values = {"me": self.nodes.id, "id": thread_id}
         with self.database.connection() as connection:
             row = connection.execute(_HOLDER.encode(), values).fetchone()
         if row is not None and not row[3]:
@@ -325,42 +278,29 @@ class DatabaseThreads:
             with log.open() as file:
                 return file.read()
 
-    def repair(self) -> Sequence[str]:
-        """Make the rows of threads anew whose servers have died, and give these back; their ids."""
+    def is_suspect(self, thread_id: UUID) -> bool:
+        """Whether the server that writes a thread may be dead, and will soon be known to be."""
         with self.database.connection() as connection:
-            connection.execute(_FORGET_DEAD.encode(), (self.node_id,))
-            left = [row[0] for row in connection.execute(_LEFT_BEHIND.encode())]
-        made = []
-        for thread_id in left:
-            try:
-                epoch = take(self.database, self.node_id, uuid_of(thread_id))
-                state = self.read(thread_id)
-            except (ThreadBusy, ThreadNotFound, ThreadDamaged):
-                # Another server was first, or there is nothing to make a row of.
-                continue
-            give_back(self.database, self.node_id, uuid_of(thread_id), epoch, state)
-            made.append(thread_id)
-        return made
+            return connection.execute(SUSPECT.encode(), (thread_id,)).fetchone() is not None
 
 
 class PostgresStore:
     """All threads of a database, or of a role's part of it."""
 
-    def __init__(self, database: Database, address: str | None = None) -> None:
-        """Name the database; nothing is opened yet.
-
-        `address` is where clients find this process, for refusals of other processes.
-        """
+    def __init__(self, database: Database, node: NodeSettings = ALONE) -> None:
+        """Name the database, and what this server is to others; nothing is opened yet."""
         self._database = database
-        self._node = _Node(database, address)
+        self.nodes = PostgresNodes(database, node)
+        """The servers of the database, and the lease of this one."""
         self._appenders = Appenders(
-            GroupAppender(database, synced=True), GroupAppender(database, synced=False)
+            GroupAppender(database, self.nodes, synced=True),
+            GroupAppender(database, self.nodes, synced=False),
         )
-        self._threads = DatabaseThreads(database, self._node.id, self._appenders, self._note_change)
+        self._threads = DatabaseThreads(database, self.nodes, self._appenders, self._note_change)
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
         self._ahead_s = 0.0
         """By how much the database's clock is ahead of the monotonic one of this process."""
-        self.lists = PostgresLists(database, self._node.id)
+        self.lists = PostgresLists(database, self.nodes)
         """Lists of all threads."""
         self.history = PostgresHistory(database, self.lists)
         """Pages of one thread, and searches over all."""
@@ -368,43 +308,25 @@ class PostgresStore:
         """The projects and sections that threads can be in."""
 
     async def open(self) -> None:
-        """Connect, and make anew the rows that servers which died left behind.
+        """Connect, and announce this server.
 
         Raises:
             StoreUnavailable: the database cannot be used.
         """
         await anyio.to_thread.run_sync(self._database.open)
         await anyio.to_thread.run_sync(require_usable, self._database)
-        await self._node.announce()
+        await self.nodes.open()
         await self._ask_owner(None)
         await self.organization.refresh()
-        await self._repair()
 
     async def run(self) -> None:
-        """Keep rows, texts and the lock of this server up to date, until cancelled."""
+        """Keep rows, texts and the lease of this server up to date, until cancelled."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._look)
+            tasks.start_soon(self.nodes.run)
             while True:
                 await self.lists.changed()
                 await self.lists.flush()
                 await self.history.follow()
-
-    async def _look(self) -> None:
-        fails = False
-        while True:
-            await anyio.sleep(LOOK_S)
-            try:
-                await self._node.announce()
-                await self._repair()
-                fails = False
-            except OSError as exc:
-                if not fails:
-                    logger.warning("the database cannot be used, and is tried again: %s", exc)
-                fails = True
-
-    async def _repair(self) -> None:
-        for thread_id in await anyio.to_thread.run_sync(self._threads.repair):
-            self.history.note_change(thread_id)
 
     def _note_change(self, state: ThreadState) -> None:
         self.lists.note_change(state)
@@ -417,7 +339,7 @@ class PostgresStore:
                 closing.callback(self._database.close)
                 closing.push_async_callback(self._appenders.unsynced.aclose)
                 closing.push_async_callback(self._appenders.synced.aclose)
-                closing.push_async_callback(self._node.aclose)
+                closing.push_async_callback(self.nodes.aclose)
                 await self.lists.flush()
                 await self.history.follow()
 
@@ -441,11 +363,21 @@ class PostgresStore:
         return self._threads._live(state, 1, len(first))
 
     async def load(self, thread_id: str) -> LiveThread:
-        """Bring a stored thread into memory, to write it; see ThreadStore.load."""
-        async with self._lock(thread_id):
-            with anyio.CancelScope(shield=True):
-                thread = await anyio.to_thread.run_sync(self._threads.load, thread_id)
-        return thread
+        """Bring a stored thread into memory, to write it; see ThreadStore.load.
+
+        Where its server seems to have died, this waits until that is certain.
+        """
+        until = time.monotonic() + SUSPECT_S
+        while True:
+            try:
+                async with self._lock(thread_id):
+                    with anyio.CancelScope(shield=True):
+                        return await anyio.to_thread.run_sync(self._threads.load, thread_id)
+            except ThreadBusy:
+                may_die = partial(self._threads.is_suspect, uuid_of(thread_id))
+                if time.monotonic() > until or not await anyio.to_thread.run_sync(may_die):
+                    raise
+                await anyio.sleep(SUSPECT_PAUSE_S)
 
     async def fork(self, source_id: str, point: ForkPoint, created: ThreadCreated) -> LiveThread:
         """Begin a thread with what another one's turns have written; see ThreadStore.fork."""
@@ -465,15 +397,15 @@ class PostgresStore:
                 self.history.forget(thread_id)
                 await anyio.to_thread.run_sync(self._threads.delete, known)
 
-    async def unload(self, thread: LiveThread) -> None:
-        """Close a thread's log, with its final row in lists."""
+    async def unload(self, thread: LiveThread, *, goes_on: bool = False) -> None:
+        """Close a thread's log, with its final row in lists; see ThreadStore.unload."""
         async with self._lock(thread.id):
             with anyio.CancelScope(shield=True):
                 await thread.aclose()
                 if thread.ephemeral:
                     return
                 self.lists.forget(thread.id)
-                close = partial(self._threads.close, uuid_of(thread.id), thread.state)
+                close = partial(self._threads.close, thread, goes_on=goes_on)
                 await anyio.to_thread.run_sync(close)
 
     async def read(self, thread_id: str) -> ThreadState:
@@ -508,7 +440,7 @@ class PostgresStore:
     @property
     def node_id(self) -> str:
         """Id of this server; see ThreadOwners."""
-        return str(self._node.id)
+        return self.nodes.own_id
 
     def now_s(self) -> float:
         """Return the seconds of the database's clock; see ThreadOwners."""

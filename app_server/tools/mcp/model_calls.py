@@ -294,6 +294,8 @@ class McpCalls(TurnTool):
             plugin_id=tool.config.metadata.plugin_id,
         )
         meta = request_meta(origin, self._client_meta(tool))
+        # Somebody may have been asked for long, and another server may have the thread since.
+        await recorder.log.require_owned()
 
         rate = ProgressRate()
 

@@ -46,7 +46,7 @@ async def both_stores(url: str) -> AsyncIterator[Mapping[str, ThreadStore]]:
         home = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         opened = {}
         for name, store in (("files", None), ("postgresql", StoreUrl(url))):
-            threads = (await open_stores(home, None, store)).threads
+            threads = (await open_stores(home, store)).threads
             await threads.open()
             keeping = asyncio.create_task(threads.run())
             stack.push_async_callback(threads.aclose)

@@ -10,6 +10,7 @@ import pytest
 
 from app_server.config.store_url import StoreUrl
 from app_server.threads.failures import ThreadBusy
+from app_server.threads.nodes import NodeSettings
 from app_server.threads.opening.stores import Stores, open_stores
 from app_server.threads.owners import Owner, ThreadOwners
 from tests.support.threads.stores import created
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.postgresql
 
 @asynccontextmanager
 async def opened(home: Path, url: str, address: str) -> AsyncIterator[tuple[Stores, ThreadOwners]]:
-    stores = await open_stores(home, address, StoreUrl.parse(url))
+    stores = await open_stores(home, StoreUrl.parse(url), NodeSettings(address=address))
     await stores.threads.open()
     running = asyncio.create_task(stores.threads.run())
     assert stores.owners is not None

@@ -14,8 +14,10 @@ import pytest
 from app_server.threads.failures import StoreUnavailable
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state import begin
+from app_server.threads.nodes import ALONE
 from app_server.threads.postgresql.database import AsyncConnection, Database
 from app_server.threads.postgresql.ledger import PostgresSignals
+from app_server.threads.postgresql.nodes import PostgresNodes
 from app_server.threads.postgresql.records import (
     MAX_ROWS,
     Appenders,
@@ -164,13 +166,15 @@ async def test_an_append_beside_one_that_met_a_fault_is_not_acknowledged(
     database_url: str,
 ) -> None:
     database = _Faulty(database_url)
+    nodes = PostgresNodes(database, ALONE)
+    nodes.is_held, nodes.held_until = True, float("inf")
     appenders = Appenders(
-        GroupAppender(database, synced=True), GroupAppender(database, synced=False)
+        GroupAppender(database, nodes, synced=True), GroupAppender(database, nodes, synced=False)
     )
 
     async def write(number: int) -> None:
         log = DatabaseLog(database, UUID(int=number))
-        writer = DatabaseWriter(log, 1, 0, appenders)
+        writer = DatabaseWriter(log, 1, 0, appenders, nodes)
         await writer.append([named(number)], begin(created()), sync=True)
 
     # While the first is sent the others come together into the next statement.
@@ -239,20 +243,23 @@ async def test_an_append_that_is_there_already_was_written(database_url: str) ->
 
 async def test_threads_of_a_dead_server_are_taken_with_their_rows(database_url: str) -> None:
     async with opened(database_url) as old:
-        thread = await old.create(created())
+        thread, idle = await old.create(created()), await old.create(created())
         # In memory alone, as when a server dies before rows are written.
         await thread.append(HistoryAppended(at_ms=5, items=[raw("hello")]))
-        await old.lists.flush()
         asked(
             database_url,
-            "UPDATE threads SET owner = %s, has_content = false WHERE id = %s RETURNING 1",
+            "UPDATE threads SET owner = %s WHERE id = ANY(%s) RETURNING 1",
             UUID(int=7),
-            thread.id,
+            [UUID(thread.id), UUID(idle.id)],
         )
         async with opened(database_url) as new:
-            assert (await new.lists.find(thread.id)).has_content
+            # Lists do not have it yet, so it does not wait until somebody asks for it.
+            assert not (await new.lists.find(thread.id)).has_content
+            assert list(await new.nodes.left_behind()) == [thread.id]
             taken = await new.load(thread.id)
             assert taken.state.history == [raw("hello")]
+            assert (await new.lists.find(thread.id)).has_content
+            assert await new.nodes.left_behind() == []
             await new.unload(taken)
 
 

@@ -7,11 +7,14 @@ import pytest
 
 from app_server.models.catalogue.models import ModelFeatures
 from app_server.runtime.clock import SystemClock
+from app_server.threads.log.live import LiveThread
+from app_server.threads.log.state import begin
 from app_server.turns.calls import RequestedCall, ToolArguments
 from app_server.turns.hooks import ThreadHooks
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.tools import ToolTable, TurnTool
 from protocol.model import Json, JsonObject
+from tests.support.threads.stores import created
 
 
 class Twice(ToolArguments):
@@ -44,7 +47,8 @@ class Repeat(TurnTool):
 def table() -> ToolTable:
     """Return the table of a turn without hooks."""
     hooks = ThreadHooks(cast(Any, None), cast(Any, None), cast(Any, None))
-    recorder = TurnRecorder(cast(Any, None), "turn", cast(Any, None), SystemClock())
+    log = LiveThread(begin(created()), None, lambda _: None)
+    recorder = TurnRecorder(log, "turn", cast(Any, None), SystemClock())
     return ToolTable([Repeat()], hooks, recorder)
 
 

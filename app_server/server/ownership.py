@@ -1,0 +1,149 @@
+"""The threads of a server that is one of several: lost with its lease, and taken from dead ones.
+
+Source: docs/scale.md, "Nodes".
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from functools import partial
+
+import anyio
+
+from app_server.handlers.services import Services
+from app_server.sessions.registry import announce_unloaded
+from app_server.sessions.session import ThreadSession
+from app_server.signals.notifications import settings_as_stored
+from app_server.threads.failures import TAKEN_OVER, OwnershipLost, ThreadBusy, ThreadNotFound
+from app_server.threads.log.live import LogClosed
+from app_server.threads.nodes import LeaseEnded, LeaseRenewed, Nodes, ThreadsLost
+from app_server.turns.slot import SessionClosed
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+"""Seconds between looks at what dead nodes left behind."""
+MAX_AT_ONCE = 8
+"""Threads that are taken over at a time."""
+RETRY_S = 60.0
+"""Seconds until a thread that could not be taken over is tried again."""
+
+ENDED = (
+    "this server cannot reach the database, so what it does is stopped: another server may take "
+    "its threads over"
+)
+
+
+class Ownership:
+    """Acts for all threads upon what happens to the nodes of a store."""
+
+    def __init__(self, services: Services, nodes: Nodes) -> None:
+        self._services = services
+        self._sessions = services.sessions
+        self._nodes = nodes
+        self._retry_at: dict[str, float] = {}
+        """Threads that could not be taken over, and when they are tried again."""
+
+    async def run(self) -> None:
+        """Follow the lease, and take over what others left behind; until cancelled."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._follow_lease)
+            tasks.start_soon(self._take_over)
+
+    # The lease of this server.
+
+    async def _follow_lease(self) -> None:
+        while True:
+            match await self._nodes.news():
+                case LeaseEnded():
+                    await self._stop_all()
+                case LeaseRenewed():
+                    await self._go_on()
+                case ThreadsLost(thread_ids):
+                    lost = self._stored()
+                    if thread_ids != "all":
+                        lost = [session for session in lost if session.log.id in thread_ids]
+                    await self._drop(lost)
+
+    def _stored(self) -> list[ThreadSession]:
+        """Return the loaded threads that others could write."""
+        return [session for session in self._sessions if not session.log.ephemeral]
+
+    async def _stop_all(self) -> None:
+        """Interrupt what runs; the threads stay, and their ends are written with the next lease."""
+        async with anyio.create_task_group() as tasks:
+            for session in self._stored():
+                if session.slot.turn is not None or session.works_on:
+                    session.clients.warning(ENDED)
+                session.slot.cancel()
+                tasks.start_soon(session.commands.end_background)
+
+    async def _go_on(self) -> None:
+        for session in self._stored():
+            try:
+                await session.log.settle()
+            except (LogClosed, OwnershipLost):
+                # Unloaded, or about to be.
+                continue
+            except OSError as exc:
+                logger.warning("thread %s is behind until its next change: %s", session.log.id, exc)
+            session.run_next_soon()
+
+    async def _drop(self, sessions: Iterable[ThreadSession]) -> None:
+        """Unload threads of which nothing more may be written."""
+        async with anyio.create_task_group() as tasks:
+            for session in sessions:
+                session.log.abandon()
+                session.clients.warning(TAKEN_OVER)
+                tasks.start_soon(self._unload, session.log.id)
+
+    async def _unload(self, thread_id: str) -> None:
+        if await self._sessions.unload(thread_id):
+            announce_unloaded(self._services.hub, thread_id)
+
+    # Threads of dead nodes.
+
+    async def _take_over(self) -> None:
+        while True:
+            await anyio.sleep(LOOK_S)
+            if not self._nodes.is_held or self._sessions.draining:
+                continue
+            try:
+                left = await self._nodes.left_behind()
+            except OSError as exc:
+                logger.info("what dead nodes left behind is looked at later: %s", exc)
+                continue
+            if left:
+                await self._take_all(left)
+
+    async def _take_all(self, left: Sequence[str]) -> None:
+        now_s = anyio.current_time()
+        self._retry_at = {one: at_s for one, at_s in self._retry_at.items() if at_s > now_s}
+        is_served = self._services.hub.has_subscribers
+        limit = anyio.CapacityLimiter(MAX_AT_ONCE)
+        async with anyio.create_task_group() as tasks:
+            for thread_id in sorted(left, key=lambda one: not is_served(one)):
+                if thread_id not in self._retry_at:
+                    tasks.start_soon(partial(self._take, thread_id, limit))
+
+    async def _take(self, thread_id: str, limit: anyio.CapacityLimiter) -> None:
+        """Load a thread, which ends its open turn, and go on with what waits in it."""
+        loading = self._sessions.loading
+        try:
+            async with limit, loading.locked(thread_id) as found:
+                session = found.session
+                if session is None:
+                    stored = await settings_as_stored(self._services.configuration, found.state)
+                    session = await loading.load(found, *stored)
+        except (ThreadBusy, ThreadNotFound, SessionClosed):
+            # Another node was first, somebody has deleted it, or this one stops.
+            return
+        except Exception:
+            # Nobody is above this but the server, which goes on.
+            logger.exception("thread %s cannot be taken over", thread_id)
+            self._retry_at[thread_id] = anyio.current_time() + RETRY_S
+            return
+        logger.info("thread %s was taken over from a dead node", thread_id)
+        if not session.clients.began:
+            session.clients.status(session.status)
+            session.clients.begin()
+        session.resumed()

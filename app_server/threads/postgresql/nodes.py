@@ -1,0 +1,341 @@
+"""The row of this server for others of its group, its lease, and the end of those that died.
+
+A server renews its lease over a session that holds an advisory lock. Whose lease ran out, or whose
+lock is free although it does not renew, is marked as dead by whoever sees it first, for good: then
+its threads are anybody's. All times that servers compare are PostgreSQL's.
+Source: docs/scale.md, "Nodes".
+"""
+
+import logging
+import os
+import socket
+import time
+import uuid
+from collections import deque
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import anyio
+import anyio.to_thread
+import psycopg
+
+from app_server.runtime.clock import STARTED_AT
+from app_server.threads.failures import Holder, OwnershipLost, StoreUnavailable
+from app_server.threads.nodes import (
+    LeaseEnded,
+    LeaseNews,
+    LeaseRenewed,
+    Node,
+    NodeSettings,
+    ThreadsLost,
+)
+from app_server.threads.postgresql.database import AsyncConnection, Database, failure_of
+from app_server.threads.postgresql.requirements import StoreUnusable
+
+logger = logging.getLogger(__name__)
+
+NODE_LOCK = 0x6E6F6465
+"""Class of the advisory locks that servers hold."""
+RENEW_SHARE = 0.3
+"""Of a lease, after which it is renewed."""
+LOOK_S = 1.0
+"""Seconds between looks at other nodes."""
+RETRY_S = 0.25
+"""Seconds between tries to reach the database."""
+LOCK_FREE_S = 2.0
+"""Seconds for which a lock is free until its server is taken for dead: a session may be lost."""
+MAX_LEFT_BEHIND = 1000
+"""Threads of dead nodes that are found at once."""
+
+_LOCK_HELD = f"""EXISTS (
+    SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted
+        AND classid = {NODE_LOCK} AND objid = nodes.lock::oid
+        AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+)"""
+LIVES = "EXISTS (SELECT 1 FROM nodes WHERE nodes.id = threads.owner AND NOT nodes.dead)"
+"""Whether the owner of a row of `threads` may write it."""
+SUSPECT = f"""
+SELECT 1 FROM threads JOIN nodes ON nodes.id = threads.owner
+WHERE threads.id = %s AND (nodes.dead OR nodes.expires_at < clock_timestamp() OR NOT {_LOCK_HELD})
+"""
+"""Whether the owner of a thread may be dead."""
+ANNOUNCED = """
+INSERT INTO nodes (
+    id, host, pid, started_at, address, is_reached, version, settings_digest, expires_at
+) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, clock_timestamp() + %s * interval '1 second')
+RETURNING lock
+"""
+_RENEWED = """
+UPDATE nodes SET expires_at = clock_timestamp() + %s * interval '1 second'
+WHERE id = %s AND NOT dead RETURNING lock
+"""
+_OTHERS = f"""
+SELECT id, expires_at, expires_at < clock_timestamp(), {_LOCK_HELD},
+    clock_timestamp() > pg_postmaster_start_time() + %s * interval '1 second'
+FROM nodes WHERE NOT dead AND id <> %s
+"""
+_MARKED = """
+UPDATE nodes SET dead = true
+WHERE id = %s AND NOT dead AND expires_at = %s RETURNING id
+"""
+_FORGOTTEN = """
+DELETE FROM nodes WHERE dead AND id <> %s
+    AND NOT EXISTS (SELECT 1 FROM threads WHERE threads.owner = nodes.id)
+"""
+_LEFT_BEHIND = f"""
+SELECT id::text FROM threads
+WHERE tenant = (SELECT current_tenant()) AND has_work AND owner IS NOT NULL AND NOT {LIVES}
+ORDER BY random() LIMIT {MAX_LEFT_BEHIND}
+"""
+_NODE = """
+SELECT nodes.id::text, host, pid, started_at, address, version,
+    settings_digest, dead, extract(epoch FROM
+        CASE WHEN expires_at = 'infinity' THEN interval '0' ELSE expires_at - clock_timestamp() END
+    )::float
+FROM nodes"""
+
+
+def announcement(node_id: UUID, settings: NodeSettings) -> tuple[Any, ...]:
+    """Return the values of `ANNOUNCED` for this process."""
+    return (
+        node_id,
+        socket.gethostname(),
+        os.getpid(),
+        STARTED_AT,
+        settings.address,
+        settings.is_reached,
+        settings.version,
+        settings.settings_digest,
+        settings.lease_s,
+    )
+
+
+def lease_lost() -> OwnershipLost:
+    """Say that this server may write nothing until its lease is renewed."""
+    return OwnershipLost("this server has lost its lease", "databaseUnavailable", retriable=True)
+
+
+class PostgresNodes:
+    """The nodes of a database, and the lease of this one; see Nodes."""
+
+    def __init__(self, database: Database, settings: NodeSettings) -> None:
+        self.id = uuid.uuid4()
+        self.held_until = float("-inf")
+        """Time of the event loop's clock at which the lease ends; counted from before it was asked
+        for, so that it never ends later than for others."""
+        self.is_held = False
+        self._database = database
+        self._settings = settings
+        self._session: AsyncConnection | None = None
+        self._lock: int | None = None
+        """Number of the advisory lock, once there is a row."""
+        self._has_lock = False
+        self._renew_at = 0.0
+        self._may_mark_from = float("-inf")
+        """After this server was without the database, others get the time to come back too."""
+        self._free_since: dict[UUID, tuple[datetime, float]] = {}
+        """When the locks of others were first seen free, and how long their leases were then."""
+        self._news: deque[LeaseNews] = deque()
+        self._changed = anyio.Event()
+        """Replaced with every change of the lease, and with news."""
+
+    @property
+    def own_id(self) -> str:
+        """The id that this server has now."""
+        return str(self.id)
+
+    # The lease.
+
+    async def open(self) -> None:
+        """Announce this server.
+
+        One with its address that was killed is waited for, until it is taken for dead.
+
+        Raises:
+            StoreUnusable: another node has this address.
+            StoreUnavailable
+        """
+        until = time.monotonic() + self._settings.lease_s + LOCK_FREE_S + 2 * LOOK_S
+        while True:
+            try:
+                await self._tick()
+            except StoreUnavailable as exc:
+                if not isinstance(exc.__cause__, psycopg.errors.UniqueViolation):
+                    raise
+                if time.monotonic() > until:
+                    raise StoreUnusable(
+                        f"another node has the address {self._settings.address}; give each one "
+                        "its own"
+                    ) from None
+                await self._mark_dead()
+                await anyio.sleep(RETRY_S)
+            else:
+                return
+
+    async def run(self) -> None:
+        """Renew the lease and look at other nodes, until cancelled."""
+        fails = False
+        while True:
+            await anyio.sleep(RETRY_S if fails else LOOK_S)
+            now, answer_s = time.monotonic(), self._settings.lease_s / 2
+            if self.is_held and now < self.held_until:
+                answer_s = min(answer_s, self.held_until - now)
+            reason: str | None = "it does not answer"
+            with anyio.move_on_after(answer_s):
+                try:
+                    await self._tick()
+                    reason = None
+                except OSError as exc:
+                    reason = str(exc)
+            if reason is not None:
+                if not fails:
+                    logger.warning("the database cannot be used, and is tried again: %s", reason)
+                await self._drop_session()
+            fails = reason is not None
+            if self.is_held and time.monotonic() >= self.held_until:
+                logger.error("this node could not renew its lease; what it does ends")
+                self.is_held = False
+                self._tell(LeaseEnded())
+
+    async def _tick(self) -> None:
+        try:
+            session = await self._connected()
+            if time.monotonic() >= self._renew_at:
+                await self._renew(session)
+            if not self._has_lock:
+                statement = "SELECT pg_try_advisory_lock(%s, %s)"
+                (self._has_lock,) = await _one(session, statement, NODE_LOCK, self._lock)
+            await self._mark_dead()
+        except psycopg.Error as exc:
+            raise failure_of(exc) from exc
+
+    async def _connected(self) -> AsyncConnection:
+        if self._session is None or self._session.closed:
+            was_there = self._lock is not None
+            self._session, self._has_lock = await self._database.connect_async(), False
+            self._renew_at = 0.0
+            if was_there:
+                # They may have lost it too.
+                self._may_mark_from = time.monotonic() + self._settings.lease_s
+            self._free_since.clear()
+        return self._session
+
+    async def _renew(self, session: AsyncConnection) -> None:
+        sent = time.monotonic()
+        if self._lock is not None:
+            values = self._settings.lease_s, self.id
+            if await (await session.execute(_RENEWED, values)).fetchone() is None:
+                logger.error("this node was taken for dead, and begins anew under another id")
+                self._lock, self._has_lock, self.id = None, False, uuid.uuid4()
+                self._tell(ThreadsLost("all"))
+        if self._lock is None:
+            (lock,) = await _one(session, ANNOUNCED, *announcement(self.id, self._settings))
+            self._lock = int(lock)
+        self._renew_at = sent + RENEW_SHARE * self._settings.lease_s
+        self.held_until = sent + self._settings.lease_s
+        was_lost, self.is_held = not self.is_held, True
+        if was_lost:
+            self._tell(LeaseRenewed())
+        else:
+            self._wake()
+
+    def require_held(self) -> None:
+        """Refuse to go on after the lease has ended.
+
+        Raises:
+            OwnershipLost
+        """
+        if not self.is_held:
+            raise lease_lost()
+
+    async def require_lease(self) -> None:
+        """Wait for a renewal that is due; see Nodes.require_lease."""
+        self.require_held()
+        while time.monotonic() >= self.held_until:
+            await self._changed.wait()
+            self.require_held()
+
+    def note_lost(self, thread_id: UUID) -> None:
+        """Take note of a thread that was found to be another server's."""
+        self._tell(ThreadsLost([str(thread_id)]))
+
+    def _tell(self, news: LeaseNews) -> None:
+        self._news.append(news)
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    async def news(self) -> LeaseNews:
+        """Wait for a change that this server must act upon; see Nodes.news."""
+        while not self._news:
+            await self._changed.wait()
+        return self._news.popleft()
+
+    async def aclose(self) -> None:
+        """Have others take what is left of this server's threads, and free the lock."""
+        session = self._session
+        if session is not None and not session.closed:
+            try:
+                await session.execute("UPDATE nodes SET dead = true WHERE id = %s", (self.id,))
+                await session.execute(_FORGOTTEN, (uuid.UUID(int=0),))
+            except psycopg.Error as exc:
+                logger.warning("other nodes take this one for alive: %s", failure_of(exc))
+        await self._drop_session()
+
+    async def _drop_session(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    # Others.
+
+    async def _mark_dead(self) -> None:
+        session = self._session
+        assert session is not None
+        now = time.monotonic()
+        found = await session.execute(_OTHERS, (self._settings.lease_s, self.id))
+        others = await found.fetchall()
+        free, self._free_since = self._free_since, {}
+        for node_id, expires_at, is_over, is_locked, is_long_up in others:
+            since = now
+            if not is_locked:
+                seen_expiry, since = free.get(node_id, (expires_at, now))
+                since = since if seen_expiry == expires_at else now
+                self._free_since[node_id] = expires_at, since
+            if not is_over and now - since < LOCK_FREE_S:
+                continue
+            if now < self._may_mark_from or not is_long_up:
+                continue
+            marked = await session.execute(_MARKED, (node_id, expires_at))
+            if await marked.fetchone() is not None:
+                reason = "its lease ran out" if is_over else "its process ended"
+                logger.warning("node %s is dead: %s", node_id, reason)
+                await session.execute(_FORGOTTEN, (self.id,))
+
+    async def left_behind(self) -> Sequence[str]:
+        """Return threads that a dead node had at work; see Nodes.left_behind."""
+        return [row[0] for row in await anyio.to_thread.run_sync(self._asked, _LEFT_BEHIND)]
+
+    async def all(self) -> Sequence[Node]:
+        """Return the nodes, in the order in which they came; see Nodes.all."""
+        rows = await anyio.to_thread.run_sync(self._asked, f"{_NODE} ORDER BY nodes.lock")
+        return list(map(_node, rows))
+
+    def _asked(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        with self._database.connection() as connection:
+            return connection.execute(statement.encode(), values).fetchall()
+
+
+def _node(row: Sequence[Any]) -> Node:
+    node_id, host, pid, started_at, address, *rest = row
+    return Node(node_id, host, Holder(pid, started_at, address), *rest)
+
+
+async def _one(session: AsyncConnection, statement: str, *values: Any) -> tuple[Any, ...]:
+    row = await (await session.execute(statement.encode(), values)).fetchone()
+    assert row is not None
+    return row

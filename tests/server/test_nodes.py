@@ -1,0 +1,306 @@
+"""Servers of one database as processes: killed, stopped and woken, and without the database."""
+
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import anyio
+import psycopg
+import pytest
+
+from tests.support.harness import WAIT_S, WireClient, write_config
+from tests.support.model import Gate, ScriptedModel, calls, says
+from tests.support.postgresql import Cluster, prepare, running_cluster
+from tests.support.processes import Running, running
+from tests.support.receiver.signals import deliver
+from tests.support.turns import start_turn
+
+pytestmark = [pytest.mark.postgresql, pytest.mark.process]
+
+LOOK_S = 0.2
+LONG_S = 600
+"""A lease that no test sees the end of."""
+FREE = 'sandbox_mode = "danger-full-access"\napproval_policy = "never"'
+
+
+@dataclass
+class Database:
+    """The database of the nodes, asked beside them."""
+
+    url: str
+
+    def ask(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Run a statement."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            return connection.execute(statement.encode(), values).fetchall()
+
+    def owner(self, thread_id: str) -> tuple[Any, ...]:
+        """Return the node and the epoch of a thread."""
+        (row,) = self.ask("SELECT owner, epoch FROM threads WHERE id = %s", UUID(thread_id))
+        return row
+
+    def log(self, thread_id: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a log."""
+        return self.ask(
+            "SELECT position, epoch, body FROM records WHERE thread_id = %s ORDER BY position",
+            UUID(thread_id),
+        )
+
+    def has_interrupted(self, thread_id: str) -> bool:
+        """Whether the log of a thread has the end of a turn that was cut off."""
+        return any(b'"interrupted"' in body for _, _, body in self.log(thread_id))
+
+    def dead(self) -> int:
+        """Count the nodes that were taken for dead."""
+        return int(self.ask("SELECT count(*) FROM nodes WHERE dead")[0][0])
+
+
+@asynccontextmanager
+async def node(
+    home: Path, model: ScriptedModel, database: Database, lease_s: int = LONG_S
+) -> AsyncIterator[tuple[Running, WireClient]]:
+    """Run a node with a home of its own, and a client of it."""
+    write_config(home, model.url, f"{FREE}\nlease_seconds = {lease_s}")
+    async with running(home, options=["--store", database.url]) as server, server.client() as one:
+        yield server, one
+
+
+async def until(what: Callable[[], Any]) -> Any:
+    """Look until something is true, and return it."""
+    with anyio.fail_after(WAIT_S):
+        while not (found := await anyio.to_thread.run_sync(what)):
+            await anyio.sleep(LOOK_S)
+    return found
+
+
+async def turns_of(client: WireClient, thread_id: str) -> list[str]:
+    """Return how the turns of a thread ended."""
+    read = await client.call("thread/read", {"threadId": thread_id, "includeTurns": True})
+    return [turn["status"] for turn in read["thread"]["turns"]]
+
+
+async def until_turns(client: WireClient, thread_id: str, *wanted: str) -> None:
+    """Wait until the turns of a thread have ended so."""
+    found: list[str] = []
+    with anyio.move_on_after(WAIT_S):
+        while (found := await turns_of(client, thread_id)) != list(wanted):
+            await anyio.sleep(LOOK_S)
+    assert found == list(wanted)
+
+
+async def until_signal(client: WireClient, signal_id: str, wanted: str) -> None:
+    """Wait until a signal has reached a stage."""
+    with anyio.fail_after(WAIT_S):
+        while True:
+            params = {"source": "router", "id": signal_id}
+            if (await client.call("signal/read", params))["receipt"]["stage"] == wanted:
+                return
+            await anyio.sleep(LOOK_S)
+
+
+async def held_turn(client: WireClient, model: ScriptedModel, *script: Any) -> tuple[str, Gate]:
+    """Start a thread with a turn whose model waits at a gate, and goes on with `script`."""
+    thread_id, gate = await client.start_thread(), Gate()
+    model.scripts.append([gate, *(script or says("late"))])
+    await start_turn(client, thread_id, "go")
+    await gate.wait_until_reached()
+    return thread_id, gate
+
+
+async def queue(client: WireClient, thread_id: str, text: str) -> None:
+    """Put input into the queue of a thread."""
+    entry = {"input": [{"type": "text", "text": text}], "clientUserMessageId": text}
+    await client.call("thread/queue/add", {"threadId": thread_id, **entry})
+
+
+async def test_threads_at_work_of_a_killed_node_go_on_in_another(
+    tmp_path: Path, database_url: str
+) -> None:
+    database = Database(database_url)
+    async with (
+        ScriptedModel().serve() as model,
+        node(tmp_path / "b", model, database, lease_s=3) as (_, other),
+    ):
+        async with node(tmp_path / "a", model, database) as (server, client):
+            at_rest = await client.start_thread()
+            await client.turn(at_rest, "hello")
+            thread_id, gate = await held_turn(client, model)
+            await queue(client, thread_id, "queued")
+            await deliver(client, thread_id, mode="wake")
+            before = database.owner(at_rest), database.log(at_rest)
+            server.process.send_signal(signal.SIGKILL)
+            began_s = time.monotonic()
+            await until(lambda: database.owner(thread_id)[1] == 2)
+            sys.stdout.write(f"taken over after {time.monotonic() - began_s:.1f} s\n")
+        gate.opened.set()
+        # Nobody had asked for it; the one at rest waits until somebody does.
+        await until_turns(other, thread_id, "interrupted", "completed", "completed")
+        await until_signal(other, "s1", "answered")
+        assert (database.owner(at_rest), database.log(at_rest)) == before
+        await other.call("thread/resume", {"threadId": at_rest})
+        assert (await other.turn(at_rest, "again"))["status"] == "completed"
+        assert [epoch for _, epoch, _ in database.log(at_rest)][-1] == 2
+
+
+async def test_a_killed_node_that_starts_again_has_its_threads_at_once(
+    tmp_path: Path, database_url: str
+) -> None:
+    database = Database(database_url)
+    async with ScriptedModel().serve() as model:
+        async with node(tmp_path, model, database) as (server, client):
+            thread_id = await client.start_thread()
+            await client.turn(thread_id, "hello")
+            server.process.send_signal(signal.SIGKILL)
+        async with node(tmp_path, model, database, lease_s=3) as (_, client):
+            # Until it is certain that the process has died, the request waits.
+            await client.call("thread/resume", {"threadId": thread_id})
+            assert (await client.turn(thread_id, "again"))["status"] == "completed"
+
+
+async def test_a_node_that_was_stopped_and_replaced_writes_and_begins_nothing_more(
+    tmp_path: Path, database_url: str
+) -> None:
+    database, made = Database(database_url), tmp_path / "made"
+    touch = calls({"name": "exec_command", "arguments": {"cmd": f"touch {made}"}})
+    async with (
+        ScriptedModel().serve() as model,
+        node(tmp_path / "a", model, database, lease_s=3) as (server, client),
+        node(tmp_path / "b", model, database, lease_s=3) as (_, other),
+    ):
+        thread_id, gate = await held_turn(client, model, *touch)
+        idle = await client.start_thread()
+        await client.turn(idle, "hello")
+        server.process.send_signal(signal.SIGSTOP)
+        began_s = time.monotonic()
+        await until(lambda: database.has_interrupted(thread_id))
+        sys.stdout.write(f"taken over after {time.monotonic() - began_s:.1f} s; a lease of 3 s\n")
+        log = database.log(thread_id)
+        # The model answers while it stands still: what it wants done is read when it wakes.
+        gate.opened.set()
+        server.process.send_signal(signal.SIGCONT)
+        ended = await client.wait_for("turn/completed", lambda p: p["threadId"] == thread_id)
+        assert ended["params"]["turn"]["status"] == "interrupted"
+        closed = {(await client.wait_for("thread/closed"))["params"]["threadId"] for _ in range(2)}
+        assert closed == {thread_id, idle}
+        assert database.log(thread_id) == log
+        assert not made.exists()
+        # It goes on as another node.
+        await client.call("thread/resume", {"threadId": idle})
+        assert (await client.turn(idle, "again"))["status"] == "completed"
+        await other.call("thread/resume", {"threadId": thread_id})
+        assert (await other.turn(thread_id, "again"))["status"] == "completed"
+
+
+async def test_an_answer_to_a_question_of_a_node_that_was_replaced_begins_nothing(
+    tmp_path: Path, database_url: str
+) -> None:
+    database, made = Database(database_url), tmp_path / "made"
+    touch = calls({"name": "exec_command", "arguments": {"cmd": f"touch {made}"}})
+    async with (
+        ScriptedModel().serve() as model,
+        node(tmp_path / "a", model, database, lease_s=3) as (server, client),
+        node(tmp_path / "b", model, database, lease_s=3),
+    ):
+        thread_id = await client.start_thread(approvalPolicy="untrusted")
+        model.scripts.append(touch)
+        await start_turn(client, thread_id, "go")
+        question = await client.wait_for("item/commandExecution/requestApproval")
+        server.process.send_signal(signal.SIGSTOP)
+        await until(lambda: database.has_interrupted(thread_id))
+        log = database.log(thread_id)
+        await client.send({"id": question["id"], "result": {"decision": "accept"}})
+        server.process.send_signal(signal.SIGCONT)
+        ended = await client.wait_for("turn/completed")
+        assert ended["params"]["turn"]["status"] == "interrupted"
+        await client.wait_for("thread/closed")
+        assert (database.log(thread_id), made.exists()) == (log, False)
+
+
+async def test_a_node_that_stops_gives_its_threads_back(tmp_path: Path, database_url: str) -> None:
+    database = Database(database_url)
+    async with (
+        ScriptedModel().serve() as model,
+        node(tmp_path / "b", model, database) as (_, other),
+    ):
+        async with node(tmp_path / "a", model, database) as (server, client):
+            at_rest = await client.start_thread()
+            await client.turn(at_rest, "hello")
+            thread_id, gate = await held_turn(client, model)
+            await queue(client, thread_id, "queued")
+            server.process.send_signal(signal.SIGTERM)
+            server.process.send_signal(signal.SIGTERM)
+            await server.ended()
+        gate.opened.set()
+        await until_turns(other, thread_id, "interrupted", "completed")
+        assert (database.owner(at_rest), database.dead()) == ((None, 1), 0)
+
+
+@pytest.fixture
+def own_cluster() -> Any:
+    """Run a PostgreSQL that the test may stop."""
+    with running_cluster() as cluster:
+        prepare(cluster)
+        yield cluster
+
+
+async def test_turns_go_on_over_a_restart_of_the_database(
+    tmp_path: Path, own_cluster: Cluster
+) -> None:
+    with own_cluster.database() as url:
+        database = Database(url)
+        async with (
+            ScriptedModel().serve() as model,
+            node(tmp_path / "a", model, database) as (_, client),
+            node(tmp_path / "b", model, database) as (_, other),
+        ):
+            thread_id, gate = await held_turn(client, model)
+            other_id, other_gate = await held_turn(other, model)
+            owners = [database.owner(one) for one in (thread_id, other_id)]
+            await anyio.to_thread.run_sync(own_cluster.stop)
+            gate.opened.set()
+            other_gate.opened.set()
+            await anyio.to_thread.run_sync(own_cluster.start)
+            for one in (client, other):
+                ended = await one.wait_for("turn/completed")
+                assert ended["params"]["turn"]["status"] == "completed"
+            assert [database.owner(one) for one in (thread_id, other_id)] == owners
+            assert (await client.turn(thread_id, "again"))["status"] == "completed"
+            assert database.dead() == 0
+
+
+async def test_a_node_without_the_database_ends_its_turns_and_keeps_its_threads(
+    tmp_path: Path, own_cluster: Cluster
+) -> None:
+    with own_cluster.database() as url:
+        database = Database(url)
+        async with (
+            ScriptedModel().serve() as model,
+            node(tmp_path / "a", model, database, lease_s=3) as (_, client),
+            # It waits for a lease of its own before it takes anybody for dead.
+            node(tmp_path / "b", model, database),
+        ):
+            thread_id, gate = await held_turn(client, model)
+            owner = database.owner(thread_id)
+            await anyio.to_thread.run_sync(own_cluster.stop)
+            ended = await client.wait_for("turn/completed")
+            assert ended["params"]["turn"]["status"] == "interrupted"
+            params = {"threadId": thread_id, "input": [{"type": "text", "text": "no"}]}
+            refused = await client.refusal("turn/start", params)
+            assert (refused.data["code"], refused.data["reason"], refused.data["retriable"]) == (
+                "storageFailed",
+                "databaseUnavailable",
+                True,
+            )
+            gate.opened.set()
+            await anyio.to_thread.run_sync(own_cluster.start)
+            # The end is written once there is a lease, although nobody asks for anything.
+            await until(lambda: database.has_interrupted(thread_id))
+            assert (await client.turn(thread_id, "again"))["status"] == "completed"
+            assert await turns_of(client, thread_id) == ["interrupted", "completed"]
+            assert (database.owner(thread_id), database.dead()) == (owner, 0)
