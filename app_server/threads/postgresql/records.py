@@ -10,10 +10,11 @@ Source: docs/scale.md, "Appending".
 import asyncio
 import io
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, TypeAlias, cast
 from uuid import UUID
 
 import anyio
@@ -40,6 +41,8 @@ MAX_ROWS = 256
 """Appends of one statement."""
 MAX_BYTES = 4 << 20
 """Bytes of the appends of one statement; a larger one goes alone."""
+UNSYNCED_BYTES = 256 << 10
+"""Of a thread's appends that are not synced; the next one is, then."""
 RESEND_S = 5.0
 """Seconds for which a synced append is sent again after its connection was lost; what is not synced
 is sent until the lease ends."""
@@ -158,6 +161,10 @@ class _Reader(io.RawIOBase):
         self._start, self._rows = start, joined
 
 
+_Place: TypeAlias = tuple[UUID, int]
+"""A thread, and a position in its log."""
+
+
 @dataclass(slots=True, eq=False)
 class _Append:
     """One append that waits to be written."""
@@ -170,6 +177,10 @@ class _Append:
     """The row that lists show afterwards, where it must not be behind."""
     signals: Sequence[dict[str, str]]
     """Marks of the signals that are in the history with it."""
+    behind: Sequence["_Append"] = ()
+    """Appends of the thread that PostgreSQL forgets if it crashes, oldest first."""
+    seen_sessions: tuple[int, int] = (0, 0)
+    """Sessions of both appenders over which those were answered."""
     is_over: bool = False
     failure: StoreUnavailable | None = None
     turn: "asyncio.Future[None]" = field(
@@ -190,9 +201,9 @@ WITH given AS (
         WHERE threads.tenant = (SELECT current_tenant()) AND threads.id = given.thread_id
             AND threads.epoch = given.epoch
     )
-    ON CONFLICT DO NOTHING RETURNING thread_id
+    ON CONFLICT DO NOTHING RETURNING thread_id, position
 )"""
-_PLAIN = f"{_APPEND} SELECT thread_id FROM added"
+_PLAIN = f"{_APPEND} SELECT thread_id, position FROM added"
 _WITH_MORE = f"""{_APPEND}, shown AS (
     {CHANGED} AND threads.id IN (SELECT thread_id FROM added)
 ), moved AS (
@@ -200,16 +211,28 @@ _WITH_MORE = f"""{_APPEND}, shown AS (
 ), bumped AS (
     {BUMP} WHERE EXISTS (SELECT 1 FROM moved) {ON_BUMPED} RETURNING 1
 )
-SELECT thread_id FROM added
+SELECT thread_id, position FROM added
 """
 _WRITTEN = """
-SELECT thread_id FROM records JOIN unnest(%b::uuid[], %b::bigint[], %b::integer[], %b::bytea[])
+SELECT thread_id, position FROM records
+JOIN unnest(%b::uuid[], %b::bigint[], %b::integer[], %b::bytea[])
     AS given (thread_id, position, epoch, body) USING (thread_id, position, epoch, body)
 """
 
 
 def _owner_lost() -> OwnershipLost:
     return OwnershipLost(TAKEN_OVER, "ownerLost", retriable=True)
+
+
+def _place(append: _Append) -> _Place:
+    return append.thread_id, append.position
+
+
+async def _places_of(
+    connection: AsyncConnection, statement: str, values: Sequence[Any]
+) -> set[_Place]:
+    cursor = await connection.execute(statement.encode(), values, binary=True)
+    return {(row[0], row[1]) for row in await cursor.fetchall()}
 
 
 def _arrays(group: Sequence[_Append]) -> list[Any]:
@@ -232,6 +255,8 @@ class GroupAppender:
         self._nodes = nodes
         self._synced = synced
         self._connection: AsyncConnection | None = None
+        self.sessions = 0
+        """Connections so far: a crash of PostgreSQL ends the one that there is."""
         self._waiting: list[_Append] = []
         self._is_writing = False
 
@@ -292,7 +317,7 @@ class GroupAppender:
             try:
                 self._nodes.require_held()
                 written = await self._send(group)
-                if len(written) < len(group):
+                if not written.issuperset(map(_place, group)):
                     # It may have been written before an answer that was lost: nobody else writes
                     # these bytes at this place with this epoch.
                     written |= await self._find(group)
@@ -312,32 +337,44 @@ class GroupAppender:
                 await anyio.sleep(RESEND_PAUSE_S)
             was_lost = True
         for append in group:
-            if append.thread_id not in written:
+            if _place(append) not in written:
                 append.failure = _owner_lost()
 
-    async def _send(self, group: Sequence[_Append]) -> set[UUID]:
-        """Send one statement; the threads whose append was written by it."""
-        rows = [append.row for append in group if append.row is not None]
-        signals = [mark for append in group for mark in append.signals]
-        values = _arrays(group)
-        statement = _PLAIN
-        if rows or signals:
-            statement = _WITH_MORE
-            values += [as_json(rows), moves_of(signals)]
-        return await self._threads_of(statement, values)
+    async def _send(self, group: Sequence[_Append]) -> set[_Place]:
+        """Send one statement; the places that were written by it."""
+        async with self._session() as connection:
+            sent: list[_Append] = []
+            for append in group:
+                if self.sessions != append.seen_sessions[not self._synced]:
+                    # PostgreSQL may have crashed since, and without them there would be a gap.
+                    sent += append.behind
+                sent.append(append)
+            rows = {append.thread_id: append.row for append in sent if append.row is not None}
+            signals = [mark for append in sent for mark in append.signals]
+            values = _arrays(sent)
+            statement = _PLAIN
+            if rows or signals:
+                statement = _WITH_MORE
+                values += [as_json(rows.values()), moves_of(signals)]
+            return await _places_of(connection, statement, values)
 
-    async def _find(self, group: Sequence[_Append]) -> set[UUID]:
-        """Return the threads whose append is there."""
-        return await self._threads_of(_WRITTEN, _arrays(group))
+    async def _find(self, group: Sequence[_Append]) -> set[_Place]:
+        """Return the places of what is there."""
+        async with self._session() as connection:
+            return await _places_of(connection, _WRITTEN, _arrays(group))
 
-    async def _threads_of(self, statement: str, values: Sequence[Any]) -> set[UUID]:
+    @asynccontextmanager
+    async def _session(self) -> AsyncIterator[AsyncConnection]:
+        """Lend the connection for one statement.
+
+        Raises:
+            StoreUnavailable
+        """
         try:
             # Also one that does not answer: its lease is renewed meanwhile, or ends.
             left_s = self._nodes.held_until - time.monotonic()
             with anyio.fail_after(min(ANSWER_S, max(left_s, MIN_ANSWER_S))):
-                connection = await self._connected()
-                cursor = await connection.execute(statement, values, binary=True)
-                return {row[0] for row in await cursor.fetchall()}
+                yield await self._connected()
         except psycopg.Error as exc:
             raise self._failed(exc) from exc
         except TimeoutError as exc:
@@ -355,6 +392,7 @@ class GroupAppender:
     async def _connected(self) -> AsyncConnection:
         if self._connection is None or self._connection.closed:
             self._connection = await self._database.connect_async(synced=self._synced)
+            self.sessions += 1
         return self._connection
 
     async def aclose(self) -> None:
@@ -370,7 +408,13 @@ class Appenders(NamedTuple):
     synced: GroupAppender
     """Answers when PostgreSQL has written to its disk."""
     unsynced: GroupAppender
-    """Answers before; what it wrote survives this server."""
+    """Answers before; what it wrote survives this server, and is kept here for the case that
+    PostgreSQL crashes before the next synced append."""
+
+    @property
+    def sessions(self) -> tuple[int, int]:
+        """Count the connections of both so far."""
+        return self.synced.sessions, self.unsynced.sessions
 
 
 class DatabaseWriter:
@@ -386,6 +430,10 @@ class DatabaseWriter:
         self._appenders = appenders
         self._nodes = nodes
         self._node_id = nodes.id
+        self._behind: list[_Append] = []
+        """Appends since the last synced one; UNSYNCED_BYTES at most."""
+        self._seen_sessions = (0, 0)
+        """Before the first of them was sent."""
 
     @property
     def end(self) -> LogEnd:
@@ -405,6 +453,10 @@ class DatabaseWriter:
             _row_after(before, records),
             [mark for record in records for mark in _marks(record)],
         )
+        sessions = self._appenders.sessions
+        if self._behind:
+            append.behind, append.seen_sessions = list(self._behind), self._seen_sessions
+            sync = sync or sum(len(one.body) for one in self._behind) > UNSYNCED_BYTES
         appender = self._appenders.synced if sync else self._appenders.unsynced
         try:
             await appender.append(append)
@@ -413,6 +465,13 @@ class DatabaseWriter:
                 self._nodes.note_lost(self._log.thread_id)
             raise
         self._end += len(append.body)
+        append.behind = ()
+        if sync:
+            self._behind.clear()
+        else:
+            if not self._behind:
+                self._seen_sessions = sessions
+            self._behind.append(append)
         return list(map(len, lines))
 
     async def read_before(self, turn_id: str) -> ThreadState:

@@ -27,7 +27,7 @@ from app_server.threads.postgresql.records import (
 )
 from app_server.threads.postgresql.store import PostgresStore
 from protocol.log.rollout import HistoryAppended, NameChanged, SignalMark, render_record
-from tests.support.postgresql import Cluster
+from tests.support.postgresql import Cluster, name_of
 from tests.support.receiver.stages import entry
 from tests.support.threads.stores import created, raw
 
@@ -282,3 +282,27 @@ async def test_an_append_moves_its_signals_in_the_ledger(database_url: str) -> N
         await store.unload(thread)
     finally:
         await store.aclose()
+
+
+@pytest.mark.parametrize("sync", [True, False])
+async def test_what_was_not_synced_when_postgresql_crashed_is_written_again(
+    database_url: str, cluster: Cluster, sync: bool
+) -> None:
+    async with opened(database_url) as store:
+        thread = await store.create(created())
+        for number in range(3):
+            await thread.append(named(number), sync=False)
+        # What a crash leaves of them.
+        asked(
+            database_url,
+            "DELETE FROM records WHERE thread_id = %s AND position > 0 RETURNING 1",
+            UUID(thread.id),
+        )
+        cluster.end_sessions(name_of(database_url))
+        await thread.append(named(3), sync=sync)
+        check_positions(database_url, thread.id)
+        await store.unload(thread)
+        lines = await store.exported(thread.id, 1 << 20)
+        assert lines is not None
+        assert [line.count(b'"name":"name ') for line in lines.splitlines()[1:]] == [1] * 4
+        assert (await store.lists.find(thread.id)).name == "name 3"
