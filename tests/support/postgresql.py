@@ -116,14 +116,32 @@ class Cluster:
             self.administer(f"DROP DATABASE {name} WITH (FORCE)")
 
     @contextmanager
+    def backup(self, *options: str) -> Iterator["Cluster"]:
+        """Take a base backup into a folder of its own; nothing is started there."""
+        with _in_folder(self._settings[1:]) as copy:
+            words = ["-h", str(self.folder), "-U", "postgres", "-X", "stream", "-c", "fast"]
+            copy.run("pg_basebackup", *words, "-D", str(copy.folder / "data"), *options)
+            yield copy
+
+    @contextmanager
     def standby(self) -> Iterator["Cluster"]:
         """Run a copy that follows this one, until it is promoted."""
-        with _in_folder(self._settings[1:]) as copy:
-            data = copy.folder / "data"
-            copy.run("pg_basebackup", "-h", str(self.folder), "-U", "postgres", "-D", str(data),
-                     "-R", "-X", "stream", "-c", "fast")  # fmt: skip
+        with self.backup("-R") as copy:
             copy.start()
             yield copy
+
+    def restore(self, archive: Path, point: str) -> None:
+        """Start a backup with the log of an archive, up to a restore point."""
+        (self.folder / "data" / "recovery.signal").touch()
+        kept = self._settings
+        self._settings = [
+            *kept,
+            f"restore_command=cp {archive}/%f %p",
+            f"recovery_target_name={point}",
+            "recovery_target_action=promote",
+        ]
+        self.start()
+        self._settings = kept
 
 
 @contextmanager

@@ -1,0 +1,63 @@
+"""Servers of one database under load, and faults: nothing is lost or doubled.
+
+`python -m tests.long.database_faults` does many more by chance.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.support.fleet.checker import faults_of
+from tests.support.fleet.faults import FAULTS, LONGEST_S, SHORT_S, Fault, inject
+from tests.support.fleet.load import load_on
+from tests.support.fleet.nodes import fleet_of
+from tests.support.postgresql import Cluster, name_of, prepare, running_cluster
+
+pytestmark = [pytest.mark.postgresql, pytest.mark.process]
+
+CLIENTS = 4
+
+
+@pytest.fixture(scope="module")
+def synced_cluster() -> Iterator[Cluster]:
+    """Run a PostgreSQL that loses nothing when it is crashed."""
+    with running_cluster(fsync=True) as cluster:
+        prepare(cluster)
+        yield cluster
+
+
+@pytest.fixture
+def synced_url(synced_cluster: Cluster) -> Iterator[str]:
+    with synced_cluster.database() as url:
+        yield url
+
+
+@pytest.mark.parametrize("seconds", [SHORT_S, LONGEST_S])
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+async def test_nothing_is_lost_or_doubled_by(
+    fault: Fault, seconds: float, synced_cluster: Cluster, synced_url: str, tmp_path: Path
+) -> None:
+    async with fleet_of(2, synced_cluster, synced_url, tmp_path) as fleet:
+        async with load_on(fleet, CLIENTS) as told:
+            await told.more_turns(2 * CLIENTS)
+            await fault(fleet, fleet.nodes[0], seconds)
+            await told.more_turns(2 * CLIENTS)
+        assert faults_of(synced_cluster.url(name_of(synced_url), "postgres"), told) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_nothing_is_lost_or_doubled_by_faults_in_a_row(
+    seed: int, synced_cluster: Cluster, synced_url: str, tmp_path: Path
+) -> None:
+    random = Random(seed)
+    injected = []
+    async with fleet_of(3, synced_cluster, synced_url, tmp_path) as fleet:
+        async with load_on(fleet, CLIENTS) as told:
+            for _ in range(2):
+                await told.more_turns(CLIENTS)
+                injected.append(await inject(fleet, random))
+            await told.more_turns(2 * CLIENTS)
+        found = faults_of(synced_cluster.url(name_of(synced_url), "postgres"), told)
+        assert found == [], injected

@@ -1,0 +1,88 @@
+"""A TCP proxy between a server and PostgreSQL, which cuts, delays, and swallows one direction."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+CHUNK = 1 << 16
+
+
+class DatabaseProxy:
+    """Passes bytes on to the socket of a PostgreSQL, as long as it is not told otherwise."""
+
+    def __init__(self, target: Path) -> None:
+        """Name the folder with the socket of PostgreSQL."""
+        self.target = target
+        self.port = 0
+        self.delay_s = 0.0
+        """For which each piece is held back, in both directions."""
+        self.is_cut = False
+        self.swallows_answers = False
+        """Whether what PostgreSQL says is lost, as in a network that broke in one direction."""
+        self._open: set[asyncio.StreamWriter] = set()
+
+    def url(self, database: str) -> str:
+        """Return the URL of a database behind this proxy."""
+        return f"postgresql://tests@127.0.0.1:{self.port}/{database}?sslmode=disable"
+
+    def cut(self) -> None:
+        """Break all connections, and take no new ones until `heal`."""
+        self.is_cut = True
+        self.break_all()
+
+    def break_all(self) -> None:
+        """Break all connections that are open now."""
+        for writer in self._open:
+            writer.transport.abort()
+
+    def heal(self) -> None:
+        """Be a good network again; connections that lost something are broken."""
+        if self.swallows_answers:
+            self.break_all()
+        self.is_cut, self.swallows_answers, self.delay_s = False, False, 0.0
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator["DatabaseProxy"]:
+        """Take connections while the context lasts."""
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            server.close()
+            self.break_all()
+            await server.wait_closed()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open.add(writer)
+        try:
+            if self.is_cut:
+                return
+            with suppress(OSError):
+                behind = await asyncio.open_unix_connection(self.target / ".s.PGSQL.5432")
+                self._open.add(behind[1])
+                try:
+                    await asyncio.gather(
+                        self._pass(reader, behind[1], are_answers=False),
+                        self._pass(behind[0], writer, are_answers=True),
+                    )
+                finally:
+                    self._open.discard(behind[1])
+                    behind[1].transport.abort()
+        finally:
+            self._open.discard(writer)
+            writer.transport.abort()
+
+    async def _pass(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, are_answers: bool
+    ) -> None:
+        while piece := await reader.read(CHUNK):
+            if self.delay_s:
+                await asyncio.sleep(self.delay_s)
+            if are_answers and self.swallows_answers:
+                continue
+            writer.write(piece)
+            await writer.drain()
+        # One end has closed: so does the other.
+        writer.transport.abort()
