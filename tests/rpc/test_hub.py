@@ -13,6 +13,7 @@ from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.context import InitializedClient
 from app_server.rpc.hub import Hub
 from app_server.rpc.outbox import Delta, Outgoing
+from protocol.integrations.skills import SkillsChangedNotification
 from protocol.jsonrpc.envelope import Answer
 from protocol.server.lifecycle import WarningNotification
 from protocol.signals.delivery import SignalReceipt, SignalUpdatedNotification
@@ -333,3 +334,40 @@ async def test_nonsense_is_no_answer_and_a_withdrawn_question_is_settled_once() 
     assert ServerRequestResolvedNotification.model_validate(listener.heard[3]["params"]) == (
         ServerRequestResolvedNotification(thread_id="t", request_id=1)
     )
+
+
+def test_clients_of_other_nodes_are_told_of_what_they_follow_here_alone() -> None:
+    hub = Hub(lambda: 7)
+    own, following, other = (Listener(session()) for _ in range(3))
+    following.is_of_node = other.is_of_node = True
+    told: list[str] = []
+    hub.on_broadcast = lambda event: told.append(type(event).__name__)
+    about_all = SkillsChangedNotification()
+    with hub.connect(own), hub.connect(following) as follower, hub.connect(other):
+        hub.subscribe(follower, "t")
+        hub.broadcast(WARNING)
+        hub.broadcast(about_all)
+        hub.notify(follower, WARNING)
+    assert [message["method"] for message in own.heard] == ["warning", "skills/changed"]
+    assert [message["method"] for message in following.heard] == ["warning", "warning"]
+    assert other.heard == []
+    assert told == ["WarningNotification", "SkillsChangedNotification"]
+    with hub.connect(own), hub.connect(other):
+        hub.broadcast(about_all)
+    assert (len(own.heard), other.heard) == (3, [])
+
+
+def test_the_question_of_another_node_is_answered_once_by_whom_it_was_for() -> None:
+    hub = Hub(lambda: 7)
+    answers: list[Answer] = []
+    with hub.connect(Listener(session())) as asked, hub.connect(Listener(session())) as other:
+        first = hub.server_requests.pass_on(asked, answers.append)
+        second = hub.server_requests.pass_on(asked, answers.append)
+        answer = Answer(first, {"x": 1}, None)
+        hub.answer(other, answer)
+        hub.answer(asked, answer)
+        hub.answer(asked, answer)
+        hub.server_requests.withdraw(second)
+        hub.answer(asked, Answer(second, {}, None))
+    assert answers == [answer]
+    assert hub.server_requests.count == 0

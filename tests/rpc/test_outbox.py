@@ -4,8 +4,10 @@ import asyncio
 import json
 
 import anyio
+import anyio.lowlevel
 import pytest
 
+from app_server.rpc import connection as rpc_connection
 from app_server.rpc.connection import JOINED_CHARS, MANY_IN_FLIGHT, RpcConnection
 from app_server.rpc.hub import Hub
 from app_server.rpc.message_stream import ConnectionLimits, OutboxLimits
@@ -234,4 +236,36 @@ async def test_what_waits_is_written_at_once_up_to_a_bound() -> None:
             stream.finish()
     assert heard == ["a", "b", "c", json.loads(large), "d", json.loads(large), "e"]
     assert stream.writes == [3, 2, 2]
+    stream.drop()
+
+
+@pytest.mark.parametrize("is_of_node", [True, False])
+async def test_what_follows_a_delta_for_another_node_is_written_at_once(
+    monkeypatch: pytest.MonkeyPatch, is_of_node: bool
+) -> None:
+    class Counting(MemoryStream):
+        writes: list[int]
+
+        async def send(self, *texts: str) -> None:
+            self.writes.append(len(texts))
+            for text in texts:
+                self._to_client.send_nowait(text)
+
+    monkeypatch.setattr(rpc_connection, "GATHER_S", 2.0)
+    stream = Counting()
+    stream.writes = []
+    connection = RpcConnection(stream, Work(), Hub(), ConnectionLimits(), is_of_node=is_of_node)
+    delta = {"method": "item/agentMessage/delta", "params": {}}
+    with anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(connection.run)
+            for message in ({"method": "turn/started"}, delta, {"n": 1}, {"n": 2}):
+                connection.post(json.dumps(message))
+                # Others run, as between the pieces of a model's stream.
+                for _ in range(5):
+                    await anyio.lowlevel.checkpoint()
+            heard = await stream.client_receive(4)
+            stream.finish()
+    assert heard == [{"method": "turn/started"}, delta, {"n": 1}, {"n": 2}]
+    assert stream.writes == ([1, 1, 2] if is_of_node else [1, 1, 1, 1])
     stream.drop()
