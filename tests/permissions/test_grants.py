@@ -34,7 +34,7 @@ def test_no_network_is_granted_to_who_did_not_ask() -> None:
     assert Grant(network=True).within(Grant(write=("/out",))) == Grant()
 
 
-def test_a_grant_widens_a_confinement() -> None:
+def test_a_grant_widens_a_sandbox_policy() -> None:
     sandbox_policy = EffectivePolicy(readable=("/usr",), writable=("/work",), denied=("/out/key",))
     wider = ASKED.widened(sandbox_policy)
     assert wider.network

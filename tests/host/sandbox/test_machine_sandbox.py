@@ -125,7 +125,7 @@ def test_other_systems_and_processors(monkeypatch: pytest.MonkeyPatch) -> None:
         MachineSandbox().sandbox()
 
 
-def test_bounds_of_a_confinement() -> None:
+def test_bounds_of_a_sandbox_policy() -> None:
     many = tuple(f"/nowhere/{number}" for number in range(MAX_MOUNTS + 1))
     with pytest.raises(SandboxUnavailable, match="a sandbox can have 1024 places, and this has"):
         working_sandbox().wrap(("ls",), "/", EffectivePolicy(writable=many))

@@ -99,7 +99,9 @@ def meaning(rules: list[str], path: str) -> Access:
     ],
 )
 @claim("sandbox:macos")
-def test_it_means_what_the_confinement_says(sandbox_policy: EffectivePolicy, path: str) -> None:
+def test_profile_means_what_the_sandbox_policy_says(
+    sandbox_policy: EffectivePolicy, path: str
+) -> None:
     assert meaning(middle(sandbox_policy), path) == sandbox_policy.access(path)
 
 

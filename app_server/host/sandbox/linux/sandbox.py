@@ -221,7 +221,7 @@ class _OpenMounts:
 
         Raises:
             OSError: one cannot be opened, or is another folder than it was.
-            TooManyPlaces: see `MAX_OPEN`.
+            TooManyMounts: see `MAX_OPEN`.
         """
         missing = [mount.path for mount in made if mount.kind == "missing"]
         record = None
