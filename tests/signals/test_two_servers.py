@@ -77,11 +77,9 @@ async def test_a_signal_wakes_its_thread_in_the_server_that_holds_it(
 ) -> None:
     async with two_servers(tmp_path, holder_first=holder_first) as two:
         receipt = await deliver(two.client, two.thread_id, mode="wake")
-        assert (receipt["stage"], receipt["recipientState"], receipt["woken"]) == (
-            "inHistory",
-            "idle",
-            True,
-        )
+        assert (receipt["recipientState"], receipt["woken"]) == ("idle", True)
+        # The holder runs the turn while its answer is handed on.
+        assert receipt["stage"] in ("inHistory", "seen", "answered")
         answered = await stage(two.client, "s1", "answered")
         assert await read(two.client) == await read(two.holder) == answered
         assert (len(two.model.requests), signals_in(two.model)) == (2, 1)
