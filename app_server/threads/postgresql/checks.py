@@ -3,6 +3,8 @@
 Source: docs/operations.md, "Doctor"; docs/scale.md, "Operation".
 """
 
+from collections import Counter
+
 from app_server.threads.checks import Check
 from app_server.threads.failures import StoreUnavailable
 from app_server.threads.postgresql.database import Connection, Database
@@ -12,6 +14,10 @@ from app_server.threads.postgresql.requirements import StoreUnusable, require_us
 _SERVER = """
 SELECT current_setting('server_version'), current_user::text, current_setting('fsync'),
     current_setting('synchronous_commit'), current_setting('synchronous_standby_names') <> ''
+"""
+_NODES = """
+SELECT host, pid, address, version, settings_digest, expires_at < clock_timestamp()
+FROM nodes WHERE NOT dead ORDER BY lock
 """
 _POOLED = (
     "a pooler in transaction mode is in between: it lends one session to several connections, so "
@@ -35,6 +41,7 @@ def check_database(database: Database, shown: str) -> Check:
         require_usable(database)
         with database.connection() as connection:
             _look(connection, check)
+            _look_at_nodes(connection, check)
             with database.connect() as other:
                 if share_a_session(other, connection):
                     check.add("error", _POOLED)
@@ -72,6 +79,24 @@ def _look(connection: Connection, check: Check) -> None:
             f"synchronous_commit is {commit}: what clients were told is stored can be lost",
         )
         check.advise(f'run ALTER ROLE "{role}" SET synchronous_commit = on')
+
+
+def _look_at_nodes(connection: Connection, check: Check) -> None:
+    nodes = connection.execute(_NODES).fetchall()
+    digests = Counter(node[4] for node in nodes)
+    (usual, _), *others = digests.most_common() or [("", 0)]
+    for host, pid, address, version, digest, is_over in nodes:
+        text = f"node of version {version} on {host}, process {pid}"
+        text += "" if address is None else f", at {address}"
+        if is_over:
+            check.add("warning", f"{text}: its lease ran out, so it cannot reach the database")
+            check.advise("look at that node, and at its network")
+        elif digest != usual:
+            check.add("warning", f"{text}: its settings are not those of the other nodes")
+        else:
+            check.add("ok", text)
+    if others:
+        check.advise("give all nodes the same config.toml, requirements, rules and hooks")
 
 
 def share_a_session(one: Connection, other: Connection) -> bool:

@@ -51,6 +51,32 @@ def test_a_good_database_and_settings_that_lose_threads(
     )
 
 
+def test_nodes_with_other_settings_and_without_a_lease_are_named(
+    tmp_path: Path, database_url: str, cluster: Cluster
+) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        for pid, digest, lease in ((1, "a", "1h"), (2, "a", "1h"), (3, "b", "1h"), (4, "a", "-1h")):
+            connection.execute(
+                "INSERT INTO nodes (id, host, pid, started_at, address, version, settings_digest, "
+                "expires_at) VALUES (gen_random_uuid(), 'h', %s, 0, %s, '1.0', %s, "
+                "clock_timestamp() + %s::interval)",
+                (pid, f"ws://10.0.0.{pid}:4500", digest, lease),
+            )
+    check = looked(tmp_path, database_url)
+    texts = [
+        f"node of version 1.0 on h, process {pid}, at ws://10.0.0.{pid}:4500" for pid in range(1, 5)
+    ]
+    assert check["details"][2:] == [
+        *texts[:2],
+        f"{texts[2]}: its settings are not those of the other nodes",
+        f"{texts[3]}: its lease ran out, so it cannot reach the database",
+    ]
+    assert check["todo"].split("; ")[1:] == [
+        "look at that node, and at its network",
+        "give all nodes the same config.toml, requirements, rules and hooks",
+    ]
+
+
 def test_databases_that_cannot_be_used(
     tmp_path: Path, empty_database_url: str, cluster: Cluster
 ) -> None:
