@@ -78,7 +78,7 @@ async def test_children_do_not_inherit_the_password_of_the_database(
 ) -> None:
     opened: list[StoreUrl | None] = []
 
-    async def open_stores(home: Path, address: object, store: StoreUrl | None) -> None:
+    async def open_stores(home: Path, store: StoreUrl | None, node: object) -> None:
         opened.append(store)
         raise ConfigError("the database is not there")
 
