@@ -1,0 +1,135 @@
+"""Leases of nodes: renewed, run out, marked; and addresses that two nodes have."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import psycopg
+import pytest
+
+from app_server.threads.failures import OwnershipLost
+from app_server.threads.nodes import LeaseEnded, LeaseRenewed, NodeSettings, ThreadsLost
+from app_server.threads.postgresql import nodes as nodes_module
+from app_server.threads.postgresql.database import Database
+from app_server.threads.postgresql.requirements import StoreUnusable
+from app_server.threads.postgresql.store import PostgresStore
+from protocol.log.rollout import NameChanged
+from tests.support.harness import WAIT_S
+from tests.support.postgresql import Cluster, name_of
+from tests.support.threads.stores import created
+
+pytestmark = pytest.mark.postgresql
+
+LONG_S = 600
+ADDRESS = "ws://10.0.0.1:4500"
+
+
+@asynccontextmanager
+async def opened(url: str, **settings: Any) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(Database(url), NodeSettings(**{"lease_s": LONG_S, **settings}))
+    await store.open()
+    running = asyncio.create_task(store.run())
+    try:
+        yield store
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+        await store.aclose()
+
+
+def asked(url: str, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+    with psycopg.connect(url, autocommit=True) as connection:
+        return connection.execute(statement.encode(), values).fetchall()
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    with anyio.fail_after(WAIT_S):
+        while not await anyio.to_thread.run_sync(is_so):
+            await anyio.sleep(0.05)
+
+
+async def test_a_lease_that_ran_out_and_was_not_marked_is_renewed(database_url: str) -> None:
+    async with opened(database_url, lease_s=3) as store:
+        own_id = store.nodes.own_id
+        thread = await store.create(created())
+        past = "UPDATE nodes SET expires_at = 'epoch' WHERE id = %s RETURNING 1"
+        asked(database_url, past, store.nodes.id)
+        future = "SELECT 1 FROM nodes WHERE expires_at > clock_timestamp()"
+        await until(lambda: bool(asked(database_url, future)))
+        await thread.append(NameChanged(at_ms=1, name="named"))
+        assert (store.nodes.own_id, store.nodes.is_held) == (own_id, True)
+        await store.unload(thread)
+
+
+async def test_a_node_that_was_marked_begins_anew_under_another_id(database_url: str) -> None:
+    async with opened(database_url, lease_s=3) as store:
+        own_id = store.nodes.own_id
+        thread = await store.create(created())
+        asked(database_url, "UPDATE nodes SET dead = true RETURNING 1")
+        with anyio.fail_after(WAIT_S):
+            assert await store.nodes.news() == LeaseRenewed()
+            assert await store.nodes.news() == ThreadsLost("all")
+        with pytest.raises(OwnershipLost):
+            await thread.require_owned()
+        assert store.nodes.own_id != own_id
+        assert [node.is_dead for node in await store.nodes.all()] == [True, False]
+        again = await store.load(thread.id)
+        await again.require_owned()
+        await store.unload(again)
+
+
+async def test_a_node_that_does_not_renew_is_marked_by_another(database_url: str) -> None:
+    silent = PostgresStore(Database(database_url), NodeSettings(lease_s=3))
+    await silent.open()
+    thread = await silent.create(created())
+    async with opened(database_url, lease_s=3) as store:
+        # It holds its lock, but nothing renews its lease.
+        await until(lambda: bool(asked(database_url, "SELECT 1 FROM nodes WHERE dead")))
+        taken = await store.load(thread.id)
+        await store.unload(taken)
+    await silent.aclose()
+
+
+async def test_nobody_is_marked_for_a_lease_after_all_lost_their_sessions(
+    database_url: str, cluster: Cluster
+) -> None:
+    silent = PostgresStore(Database(database_url), NodeSettings(lease_s=LONG_S))
+    await silent.open()
+    async with opened(database_url) as store:
+        looks = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = %s"
+        cluster.end_sessions(name_of(database_url))
+        # The one that runs has its lock again; the other's is free, and stays so.
+        await until(lambda: len(asked(database_url, looks, nodes_module.NODE_LOCK)) == 1)
+        await anyio.sleep(nodes_module.LOCK_FREE_S + 2 * nodes_module.LOOK_S)
+        assert [node.is_dead for node in await store.nodes.all()] == [False, False]
+    await silent.aclose()
+
+
+async def test_a_node_without_the_database_says_so_at_the_end_of_its_lease(
+    database_url: str, cluster: Cluster
+) -> None:
+    name = name_of(database_url)
+    async with opened(database_url, lease_s=3) as store:
+        assert await store.nodes.news() == LeaseRenewed()
+        cluster.administer(f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+        cluster.end_sessions(name)
+        with anyio.fail_after(WAIT_S):
+            assert await store.nodes.news() == LeaseEnded()
+        with pytest.raises(OwnershipLost):
+            await store.nodes.require_lease()
+        cluster.administer(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+        with anyio.fail_after(WAIT_S):
+            assert await store.nodes.news() == LeaseRenewed()
+        await store.nodes.require_lease()
+
+
+async def test_two_nodes_with_one_address_are_refused_by_name(database_url: str) -> None:
+    async with opened(database_url, address=ADDRESS, is_reached=True):
+        with pytest.raises(StoreUnusable, match=f"another node has the address {ADDRESS}"):
+            async with opened(database_url, lease_s=3, address=ADDRESS, is_reached=True):
+                pass
+        # Servers that are no group may have one: each is for clients of its machine.
+        async with opened(database_url, address=ADDRESS) as store:
+            assert len(await store.nodes.all()) == 2
