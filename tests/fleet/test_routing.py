@@ -67,7 +67,8 @@ async def test_a_client_that_left_a_thread_hears_no_more_of_it(
         await start_turn(at.client, at.thread_id, "hi")
         await at.at_owner.until("turn/completed")
         await at.client.call("model/list", {})
-        assert at.client.take_kept() == []
+        # All clients are told of a new thread, some time after it has begun.
+        assert set(methods_of(at.client.take_kept())) <= {"thread/started"}
         await at.client.call("thread/resume", {"threadId": at.thread_id})
         await at.client.turn(at.thread_id, "again")
 
