@@ -29,13 +29,13 @@ ADDRESS = "ws://10.0.0.1:4500"
 @asynccontextmanager
 async def opened(url: str, **settings: Any) -> AsyncIterator[PostgresStore]:
     store = PostgresStore(Database(url), NodeSettings(**{"lease_s": LONG_S, **settings}))
-    await store.open()
-    running = asyncio.create_task(store.run())
     try:
+        await store.open()
+        running = asyncio.create_task(store.run())
         yield store
-    finally:
         running.cancel()
         await asyncio.wait({running})
+    finally:
         await store.aclose()
 
 
