@@ -30,6 +30,7 @@ from app_server.sessions.memory_budget import MemoryBudget
 from app_server.sessions.registry import Sessions
 from app_server.signals.lazy import LazySignals
 from app_server.signals.notifications import SignalNotifier
+from app_server.threads.environments import AddedEnvironments
 from app_server.threads.store import ThreadStore
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class Services:
     config_file: ConfigFile
     extensions: ExtensionRegistry
     environments: Environments
+    added_environments: AddedEnvironments
+    """Those that clients of all servers of the store added."""
     mcp_pool: ServerPool
     commands: LocalCommands
     """On this machine, within what confines each."""

@@ -67,12 +67,8 @@ class Environments:
         self._instances = {LOCAL: uuid4().hex}
         self.on_connection: ConnectionCallback = lambda environment_id, connected: None
 
-    def add(
-        self, environment_id: str, kind: "type[RemoteEnvironment]", address: "ExecAddress"
-    ) -> None:
-        """Make an environment known, in place of the one that had this id; never waits.
-
-        `kind` is RemoteEnvironment, which is imported with the first of them.
+    def require_addable(self, environment_id: str) -> None:
+        """Check that an environment of this id can be added.
 
         Raises:
             NotAdded: the id is empty, too long, or that of this machine; or there are too many.
@@ -83,10 +79,27 @@ class Environments:
             raise NotAdded("environment id `local` is reserved for EnvironmentManager")
         if len(environment_id) > MAX_ID_CHARS:
             raise NotAdded(f"environment id must have at most {MAX_ID_CHARS} characters")
-        before = self._remote.get(environment_id)
-        if before is None and len(self._remote) >= MAX_ENVIRONMENTS:
+        if environment_id not in self._remote and len(self._remote) >= MAX_ENVIRONMENTS:
             raise NotAdded(f"there are {MAX_ENVIRONMENTS} environments already")
-        if before is not None:
+
+    def add(
+        self,
+        environment_id: str,
+        kind: "type[RemoteEnvironment]",
+        address: "ExecAddress",
+        *,
+        connects: bool = True,
+    ) -> None:
+        """Make an environment known, in place of the one that had this id; never waits.
+
+        `kind` is RemoteEnvironment, which is imported with the first of them. One that does not
+        connect now does so when it is used.
+
+        Raises:
+            NotAdded: see `require_addable`.
+        """
+        self.require_addable(environment_id)
+        if (before := self._remote.get(environment_id)) is not None:
             before.replace()
         place = kind(
             address,
@@ -95,7 +108,8 @@ class Environments:
         )
         self._remote[environment_id] = place
         self._instances[environment_id] = uuid4().hex
-        start_apart(self._tasks, place.connect)
+        if connects:
+            start_apart(self._tasks, place.connect)
 
     def has(self, environment_id: str) -> bool:
         """Whether this environment is known."""

@@ -47,6 +47,7 @@ from app_server.threads.servers import ServerEntry
 if TYPE_CHECKING:
     from app_server.fleet.news import ListNews
     from app_server.fleet.routing import Group
+    from app_server.handlers.host.environments import SharedEnvironments
     from app_server.handlers.server.account import AccountNews
     from app_server.handlers.server.config_problems import ConfigProblems
     from app_server.server.node import GroupNode
@@ -189,6 +190,8 @@ class Core:
         services.tasks.start_soon(collect_when_idle)
         if self._nodes is not None:
             services.tasks.start_soon((await load(_ownership))(services, self._nodes).run)
+        if self._settings.store is not None:
+            services.tasks.start_soon(_follow_environments, services)
         if self._settings.watches_files:
             services.tasks.start_soon(SettingsWatch(services).run)
         async with self._work:
@@ -306,6 +309,18 @@ def _account_news() -> "type[AccountNews]":
     from app_server.handlers.server.account import AccountNews
 
     return AccountNews
+
+
+async def _follow_environments(services: Services) -> None:
+    """Take in what clients of other servers add."""
+    await services.part(await load(_shared_environments)).run()
+
+
+def _shared_environments() -> "type[SharedEnvironments]":
+    # It brings the WebSocket client.
+    from app_server.handlers.host.environments import SharedEnvironments
+
+    return SharedEnvironments
 
 
 async def _find_config_problems(problems: "Lazy[ConfigProblems]") -> None:

@@ -254,6 +254,7 @@ async def build_services(
         config_file=config_file,
         extensions=registry,
         environments=environments,
+        added_environments=stores.environments,
         mcp_pool=mcp_pool,
         commands=commands,
         git=GitFetch(commands),

@@ -8,6 +8,8 @@ from typing import Any, get_type_hints
 import pytest
 
 from app_server.threads.checks import StoreChecks
+from app_server.threads.environments import AddedEnvironments
+from app_server.threads.files.environments import FileEnvironments
 from app_server.threads.files.history.history import FileHistory, FileHistoryReader
 from app_server.threads.files.index.listing import Listing
 from app_server.threads.files.ledger import Ledger
@@ -37,6 +39,7 @@ BEHIND: dict[type[Any], type[Any]] = {
     SignalLedger: Ledger,
     RunningServers: FileServers,
     StoreChecks: FileChecks,
+    AddedEnvironments: FileEnvironments,
 }
 """What keeps files behind each door."""
 DOORS = (*BEHIND, LiveThread)
@@ -81,12 +84,13 @@ def test_files_stand_behind_each_door(door: type[Any]) -> None:
 
 async def test_stores_are_made_in_one_place(tmp_path: Path) -> None:
     stores = await open_stores(tmp_path)
-    made = [stores.threads, stores.signals, stores.servers]
+    made = [stores.threads, stores.signals, stores.servers, stores.environments]
     made += [running_servers(tmp_path), store_checks(tmp_path)]
     assert [type(one) for one in made] == [
         FileStore,
         FileSignals,
         FileServers,
+        FileEnvironments,
         FileServers,
         FileChecks,
     ]

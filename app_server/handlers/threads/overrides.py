@@ -7,12 +7,14 @@ Source: docs/environments.md, "Threads in an environment".
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from app_server.config.requirements import Requirements
 from app_server.config.values import Config
 from app_server.handlers.services import Services
 from app_server.permissions.sandbox.policy import effective_policy_of
+from app_server.rpc.dispatch import storage_failed
+from app_server.runtime.loader import load
 from app_server.sessions.managed_policy import refuse_overrides, with_required
 from app_server.sessions.session import ThreadSession
 from app_server.sessions.settings import Overrides, profile_of, sandbox_mode_of, with_overrides
@@ -29,6 +31,9 @@ from protocol.threads.start import (
 from protocol.turns.policy import SandboxMode
 from protocol.turns.requests import TurnStartParams
 from protocol.turns.turn import TurnEnvironmentParams
+
+if TYPE_CHECKING:
+    from app_server.handlers.host.environments import SharedEnvironments
 
 MAX_PLUGINS = 1000
 
@@ -78,6 +83,8 @@ async def thread_overrides(services: Services, params: ThreadOverrides) -> Overr
     refuse_not_built(params)
     if params.permissions is not None and params.sandbox is not None:
         raise _not_together("permissions", "sandbox")
+    if isinstance(params, ThreadStartParams):
+        await _look_for_unknown(services, params.environments)
     chosen = chosen_environments(
         services,
         params.environments if isinstance(params, ThreadStartParams) else None,
@@ -153,6 +160,7 @@ async def turn_overrides(
             f"disabledPluginIds accepts at most {MAX_PLUGINS} entries", field="disabledPluginIds"
         )
     roots = params.runtime_workspace_roots if isinstance(params, TurnStartParams) else None
+    await _look_for_unknown(services, params.environments)
     chosen = chosen_environments(services, params.environments, params.cwd, roots)
     if params.collaboration_mode is not None:
         model_name(params.collaboration_mode.settings.model)
@@ -271,6 +279,26 @@ def chosen_environments(
         without_environment=LOCAL not in ids,
         environments=[] if ids in ([], [LOCAL]) else stored,
     )
+
+
+async def _look_for_unknown(
+    services: Services, environments: Sequence[TurnEnvironmentParams] | None
+) -> None:
+    """Look whether clients of other servers have added the environments that are not known here."""
+    if all(services.environments.has(one.environment_id) for one in environments or ()):
+        return
+    shared = services.part(await load(_shared_environments))
+    try:
+        await shared.refresh()
+    except OSError as exc:
+        raise storage_failed(exc, "environments cannot be read") from exc
+
+
+def _shared_environments() -> "type[SharedEnvironments]":
+    # It brings the WebSocket client, which is imported with the first environment.
+    from app_server.handlers.host.environments import SharedEnvironments
+
+    return SharedEnvironments
 
 
 def _check_id(

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from app_server.config.store_url import StoreUrl
 from app_server.config.values import ConfigError
 from app_server.runtime.loader import LoadFailed, load
+from app_server.threads.environments import AddedEnvironments
+from app_server.threads.files.environments import FileEnvironments
 from app_server.threads.files.signals import FileSignals
 from app_server.threads.files.store import FileStore
 from app_server.threads.ledger import SignalStore
@@ -22,6 +24,7 @@ from app_server.threads.store import ThreadStore
 
 if TYPE_CHECKING:
     from app_server.threads.postgresql.database import Database
+    from app_server.threads.postgresql.environments import PostgresEnvironments
     from app_server.threads.postgresql.ledger import PostgresSignals
     from app_server.threads.postgresql.news import PostgresNews
     from app_server.threads.postgresql.store import PostgresStore
@@ -34,6 +37,7 @@ class Stores:
     threads: ThreadStore
     signals: SignalStore
     servers: RunningServers
+    environments: AddedEnvironments
     nodes: Nodes | None = None
     """With a database alone: its servers, and the lease of this one."""
     owners: ThreadOwners | None = None
@@ -66,11 +70,14 @@ async def open_stores(
             threads,
             made.signals(database),
             running_servers(home),
+            made.environments(database),
             threads.nodes,
             threads,
             made.news(database),
         )
-    return Stores(FileStore(home, node.address), FileSignals(home), running_servers(home))
+    return Stores(
+        FileStore(home, node.address), FileSignals(home), running_servers(home), FileEnvironments()
+    )
 
 
 NO_PSYCOPG = "PostgreSQL's client library is missing; run pip install 'app-server[postgresql]'"
@@ -81,12 +88,14 @@ class _Postgresql(NamedTuple):
     threads: "type[PostgresStore]"
     signals: "type[PostgresSignals]"
     news: "type[PostgresNews]"
+    environments: "type[PostgresEnvironments]"
 
 
 def _postgresql() -> _Postgresql:
     from app_server.threads.postgresql.database import Database
+    from app_server.threads.postgresql.environments import PostgresEnvironments
     from app_server.threads.postgresql.ledger import PostgresSignals
     from app_server.threads.postgresql.news import PostgresNews
     from app_server.threads.postgresql.store import PostgresStore
 
-    return _Postgresql(Database, PostgresStore, PostgresSignals, PostgresNews)
+    return _Postgresql(Database, PostgresStore, PostgresSignals, PostgresNews, PostgresEnvironments)
