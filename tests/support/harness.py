@@ -12,15 +12,13 @@ import re
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
 import pytest
-from websockets.asyncio.client import connect, unix_connect
-from websockets.exceptions import ConcurrencyError, ConnectionClosed
 
 # Imported here so that no test waits for them, or has its event loop slowed by them.
 from app_server.config.editing.file import ConfigFile
@@ -35,7 +33,7 @@ from app_server.turns.approval.persistent import PersistentApprovals
 from tests.support.model import ScriptedModel
 from tests.support.paths import MCP_PEER
 from tests.support.pytest_plugins.transcripts import TRANSCRIPTS
-from tests.support.wire.pipes import Pipe, SocketPipe
+from tests.support.wire.pipes import Pipe, SocketPipe, socket_pipe
 from tests.support.wire.schema_check import MessageCheck
 
 WAIT_S = 120.0
@@ -221,26 +219,8 @@ class Served:
     @asynccontextmanager
     async def pipe(self, url: str | None = None, **more: Any) -> AsyncIterator[SocketPipe]:
         """Connect without a handshake; `more` is for the WebSocket."""
-        target = url or self.urls[0]
-        options: dict[str, Any] = {
-            "compression": None,
-            "max_size": None,
-            "open_timeout": WAIT_S,
-            "ping_interval": None,
-            **more,
-        }
-        if target.startswith("unix://"):
-            connection = unix_connect(target.removeprefix("unix://"), **options)
-        else:
-            connection = connect(target, proxy=None, **options)
-        async with connection as socket:
-            yield SocketPipe(socket)
-            # The answer to the close stands behind what the test has not read.
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(socket.close)
-                with suppress(ConnectionClosed, ConcurrencyError):
-                    while True:
-                        await socket.recv()
+        async with socket_pipe(url or self.urls[0], WAIT_S, **more) as pipe:
+            yield pipe
 
     @asynccontextmanager
     async def client(

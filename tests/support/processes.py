@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-from websockets.asyncio.client import connect, unix_connect
 
 from tests.support.forks import ForkedProcess, fork_program
 from tests.support.harness import WAIT_S, WireClient, environment_without
-from tests.support.wire.pipes import SocketPipe
+from tests.support.wire.pipes import socket_pipe
 
 EXECUTABLE = Path(sys.executable).parent / "app-server"
 START_S = 180.0
@@ -37,20 +36,8 @@ class Running:
     @asynccontextmanager
     async def client(self, url: str | None = None, **handshake: Any) -> AsyncIterator[WireClient]:
         """Connect and shake hands."""
-        target = url or self.urls[0]
-        options: dict[str, Any] = {
-            "compression": None,
-            "max_size": None,
-            "open_timeout": WAIT_S,
-            "ping_interval": None,
-        }
-        connection = (
-            unix_connect(target.removeprefix("unix://"), **options)
-            if target.startswith("unix://")
-            else connect(target, proxy=None, **options)
-        )
-        async with connection as socket:
-            client = WireClient(SocketPipe(socket))
+        async with socket_pipe(url or self.urls[0], WAIT_S) as pipe:
+            client = WireClient(pipe)
             await client.initialize(**handshake)
             yield client
 

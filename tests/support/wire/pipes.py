@@ -1,11 +1,13 @@
 """A client's end of a connection to a server under test."""
 
 import asyncio
-from typing import Protocol
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Protocol
 
 import anyio
-from websockets.asyncio.client import ClientConnection
-from websockets.exceptions import ConnectionClosed
+from websockets.asyncio.client import ClientConnection, connect, unix_connect
+from websockets.exceptions import ConcurrencyError, ConnectionClosed
 
 
 class Pipe(Protocol):
@@ -38,6 +40,30 @@ class SocketPipe:
 
     async def aclose(self) -> None:
         await self.socket.close()
+
+
+@asynccontextmanager
+async def socket_pipe(url: str, open_timeout_s: float, **more: Any) -> AsyncIterator[SocketPipe]:
+    """Connect over a WebSocket or a Unix socket, without a handshake; `more` is for websockets."""
+    options: dict[str, Any] = {
+        "compression": None,
+        "max_size": None,
+        "open_timeout": open_timeout_s,
+        "ping_interval": None,
+        **more,
+    }
+    if url.startswith("unix://"):
+        connection = unix_connect(url.removeprefix("unix://"), **options)
+    else:
+        connection = connect(url, proxy=None, **options)
+    async with connection as socket:
+        yield SocketPipe(socket)
+        # The answer to the close stands behind what the test has not read.
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(socket.close)
+            with suppress(ConnectionClosed, ConcurrencyError):
+                while True:
+                    await socket.recv()
 
 
 class LinePipe:
