@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +52,8 @@ async def test_a_thread_is_not_put_away_in_the_middle_of_a_resume(
     asked, going = anyio.Event(), anyio.Event()
     ask = FileHistory.ask
 
-    async def hold(self: FileHistory, thread_id: str, question: Callable[..., Any]) -> Any:
-        answer = await ask(self, thread_id, question)
+    async def hold(self: FileHistory, thread_id: str, *question: Any) -> Any:
+        answer = await ask(self, thread_id, *question)
         asked.set()
         await going.wait()
         return answer
@@ -66,7 +65,8 @@ async def test_a_thread_is_not_put_away_in_the_middle_of_a_resume(
         sessions = served.services.sessions
         monkeypatch.setattr(FileHistory, "ask", hold)
         resumed = await first.request("thread/resume", {"threadId": thread_id})
-        await asked.wait()
+        with anyio.fail_after(WAIT_S):
+            await asked.wait()
         params: dict[str, Any] = {"threadId": thread_id}
         if method == "thread/unsubscribe":
             params["unload"] = True
