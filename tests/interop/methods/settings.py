@@ -59,6 +59,7 @@ REASONS: Mapping[str, str] = {
     "model_providers.mock.http_headers.X-Api-Key": SECRET,
     "model_providers.mock.query_params.api-version": SECRET,
     "model_supports_search_tool": OURS_ALONE,
+    "lease_seconds": OURS_ALONE,
     "node_address": OURS_ALONE,
     "node_secret_file": OURS_ALONE,
     "notice.*": OF_CODEX,

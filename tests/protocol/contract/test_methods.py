@@ -11,9 +11,13 @@ def test_notifications_and_methods_do_not_share_names() -> None:
 
 def test_build_types_builds_the_types_of_members_too() -> None:
     class Inner(WireModel):
+        """A member's type."""
+
         text: str
 
     class Outer(WireModel):
+        """A type of a message."""
+
         inner: list[Inner | None]
 
     build_types(Outer)
