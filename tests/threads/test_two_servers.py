@@ -15,7 +15,7 @@ import pytest
 from app_server.threads.failures import Holder
 from app_server.threads.files.locks import LockBusy, WriterLock, holder_of
 from tests.support.harness import WireClient, claim, serve, stdio_server, write_config
-from tests.support.model import ScriptedModel
+from tests.support.model import Gate, ScriptedModel, says
 from tests.support.processes import running
 
 pytestmark = pytest.mark.process
@@ -224,3 +224,34 @@ async def test_an_index_in_use_is_not_replaced_by_another_version(tmp_path: Path
         assert "another process uses it, of another version" in text
         assert re.search(r"app-server doctor --home \S+ says more\n$", text)
         await until_listed(client, {thread_id: None})
+
+
+@claim("threads:busy")
+async def test_a_turn_that_runs_in_one_server_is_in_progress_at_another_one(
+    tmp_path: Path,
+) -> None:
+    async with (
+        serve(tmp_path) as first,
+        serve(tmp_path) as second,
+        first.client() as client,
+        second.client() as other,
+    ):
+        gate = Gate()
+        # The settings of the home name the model that was served last.
+        second.model.scripts = [[gate, *says("one")]]
+        thread_id = await client.start_thread()
+        started = await client.call("turn/start", {"threadId": thread_id, "input": TEXT})
+        await gate.wait_until_reached()
+
+        async def statuses() -> list[str]:
+            here = {"threadId": thread_id}
+            listed = await other.call("thread/turns/list", here)
+            read = await other.call("thread/read", {**here, "includeTurns": True})
+            shown = [listed["data"][0], read["thread"]["turns"][0]]
+            assert [turn["id"] for turn in shown] == [started["turn"]["id"]] * 2
+            return [turn["status"] for turn in shown]
+
+        assert await statuses() == ["inProgress"] * 2
+        gate.opened.set()
+        await client.until("turn/completed")
+        assert await statuses() == ["completed"] * 2

@@ -16,7 +16,7 @@ from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.threads.lists import SORT_KEYS
 from app_server.handlers.threads.shown import status_of
-from app_server.handlers.threads.stored import change_thread
+from app_server.handlers.threads.stored import change_thread, is_written_elsewhere
 from app_server.handlers.views.pages import page_size
 from app_server.handlers.views.threads import thread_of_row
 from app_server.handlers.views.turns import wire_page
@@ -95,6 +95,11 @@ async def list_turns(
     view = params.items_view or "summary"
     loaded = context.services.sessions.find(params.thread_id) is not None
     page = await _ask(context, params.thread_id, wire_page, query, view, loaded)
+    if not loaded and any(turn.status == "interrupted" for turn in page["data"]):
+        with thread_failures(params.thread_id):
+            runs = await is_written_elsewhere(context.services, params.thread_id)
+        if runs:
+            page = await _ask(context, params.thread_id, wire_page, query, view, True)
     return ThreadTurnsListResponse(**page)
 
 

@@ -11,6 +11,7 @@ from app_server.handlers.errors import cursor_failures, known_filing, not_loaded
 from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.threads.shown import shown_thread, shown_turns, status_of
+from app_server.handlers.threads.stored import is_written_elsewhere
 from app_server.handlers.views.pages import page_size
 from app_server.handlers.views.threads import read_state_of, read_state_of_row, thread_of_row
 from app_server.threads.organization import FilingState
@@ -178,9 +179,13 @@ def _within(
 async def read_thread(context: RequestContext, params: ThreadReadParams) -> ThreadReadResponse:
     """Read a thread without loading it."""
     session = context.services.sessions.find(params.thread_id)
+    runs = session is not None
     if session is None:
         with thread_failures(params.thread_id, not_loaded(params.thread_id)):
             state = await context.services.store.read(params.thread_id)
+            if state.open_turn is not None:
+                runs = await is_written_elsewhere(context.services, params.thread_id)
+        if not runs:
             state.give_up_open_turn(state.updated_at_ms)
     else:
         state = session.log.state
@@ -193,7 +198,7 @@ async def read_thread(context: RequestContext, params: ThreadReadParams) -> Thre
     turns = []
     if params.include_turns:
         with thread_failures(params.thread_id, not_loaded(params.thread_id)):
-            turns = await shown_turns(context.services.store, state, loaded=session is not None)
+            turns = await shown_turns(context.services.store, state, loaded=runs)
     return ThreadReadResponse(
         thread=shown_thread(context.services.store, state, session, turns),
         read_state=read_state_of(state),

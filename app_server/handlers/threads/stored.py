@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from app_server.handlers.errors import thread_failures
 from app_server.handlers.services import Services
 from app_server.handlers.threads.shown import shown_thread
+from app_server.threads.failures import ThreadBusy
 from app_server.threads.log.state import ThreadState
 from protocol.jsonrpc.errors import RpcError, invalid_request
 from protocol.log.rollout import Record
@@ -50,6 +51,21 @@ async def stored_state(
         return session.log.state
     with thread_failures(thread_id, missing):
         return await services.store.read(thread_id)
+
+
+async def is_written_elsewhere(services: Services, thread_id: str) -> bool:
+    """Whether another server writes a thread, so that a turn without an end may run there.
+
+    Raises:
+        OSError: the store cannot be asked.
+    """
+    if services.sessions.find(thread_id) is not None:
+        return False
+    try:
+        await services.store.require_free(thread_id)
+    except ThreadBusy:
+        return True
+    return False
 
 
 def show_thread(services: Services, state: ThreadState) -> Thread:
