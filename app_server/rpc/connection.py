@@ -1,8 +1,9 @@
 """One client's conversation, and the conversations with all clients.
 
 In: text from a MessageStream. Out: text to the same stream, one whole message per send.
-A read task takes messages in order (`RequestQueues`), a task for each answers it, a write task
-empties the outbox. The answers of a batch are sent as one array when the last has come.
+A read task takes messages in order (`RequestQueues`), and answers those that wait for nothing; a
+task for each of the others answers it, and a write task empties the outbox. The answers of a
+batch are sent as one array when the last has come.
 Invariant: a request gets exactly one answer, also when the server is stopping, unless the client
 has gone; requests of a client that has gone are finished, within a bound.
 Source: docs/wire.md, "Framing", "Order", "Bounds"; JSON-RPC 2.0, section 6.
