@@ -9,15 +9,21 @@ import asyncio
 import itertools
 import logging
 import re
-from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
 
 import anyio
 from pydantic_core import from_json, to_json
 
+from app_server.fleet.catching_up import (
+    ITEM_COMPLETED,
+    ITEM_STARTED,
+    TURN_COMPLETED,
+    TURN_STARTED,
+    Followed,
+    Mark,
+)
 from app_server.peer.node import NodeSocket, NodeUnreachable
 from app_server.rpc.context import ConnectionId, RequestContext
 from app_server.rpc.hub import Hub
@@ -28,15 +34,21 @@ from protocol.threads.notifications import ServerRequestResolvedNotification
 
 logger = logging.getLogger(__name__)
 
-MAX_HELD_CHARS = 16 * 1024 * 1024
-"""Of what waits behind an answer; beyond it nothing does."""
+MAX_HELD = 1024
+"""Frames that wait behind an answer; beyond it none does."""
+MAX_HELD_CHARS = 4 * 1024 * 1024
+"""Of these frames: all of them fit the outbox of a client that reads."""
 
 MOVED = "ownerMoved"
 """Word of the error of a node that does not own the thread; no client sees it."""
 
 _ANSWER = re.compile(r'(\{(?:"jsonrpc":"2\.0",)?"id":)(\d+)(,"(result|error)":)')
 _SENT = re.compile(r'\{(?:"jsonrpc":"2\.0",)?"method":"([^"]+)",(?:"id":(\d+),)?')
-"""Heads of the messages of an app-server, whose members have one order."""
+_ITEM = re.compile(r'"params":\{"item":\{(?:"\w+":(?:\d+|null),)*"type":"\w+","id":"([^"\\]+)"')
+_OF_TURN = re.compile(r'"threadId":"([^"\\]+)","turnId":"([^"\\]+)"')
+"""Heads of messages of an app-server, whose members have one order, and the end of an item's."""
+TAIL_CHARS = 400
+"""In which an event says behind its item which turn that is of."""
 
 
 class LinkLost(Exception):
@@ -44,17 +56,7 @@ class LinkLost(Exception):
 
 
 class OwnerMoved(Exception):
-    """The node does not own the thread any more, and did nothing."""
-
-
-@dataclass(slots=True)
-class Followed:
-    """What a client knows of a thread's newest turn."""
-
-    turn_id: str | None = None
-    is_open: bool = False
-    completed: set[str] = field(default_factory=set)
-    """Ids of the items of this turn that it has seen completed."""
+    """The node has gone, or does not own the thread any more, and did nothing."""
 
 
 @dataclass(slots=True)
@@ -62,6 +64,10 @@ class _Call:
     request: Request
     answer: asyncio.Future[tuple[str, bool]]
     """Its text for the client, and whether it is an error."""
+    seen: Followed | None
+    """What the client will have been told of the thread with the answer, unless that shows turns;
+    None: it does not follow the thread by it."""
+    is_of_batch: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +111,12 @@ class NodeLink:
         """Answers of the client to these; there is at most one of each."""
         self._to_hand_on = 0
         """Answers that have come and are not with the client yet."""
+        self._of_batches = 0
+        """Of these, answers that wait for others of their batch."""
         self._held: list[str] = []
         """Frames behind these."""
         self._held_chars = 0
+        self._holds_question = False
 
     @property
     def is_idle(self) -> bool:
@@ -150,6 +159,9 @@ class NodeLink:
         try:
             while True:
                 self._take(await self._socket.receive())
+                if self._to_hand_on:
+                    # Whoever asked hands the answer on, before more comes.
+                    await asyncio.sleep(0)
                 await self._end.wait_for_room()
         except anyio.EndOfStream:
             logger.info("the connection to node %s has ended", self.owner.node_id)
@@ -157,18 +169,26 @@ class NodeLink:
             # Another version, or something else behind its address.
             logger.warning("node %s sent what is no message: %r", self.owner.node_id, exc)
 
-    async def call(self, request: Request, context: RequestContext[object]) -> tuple[str, bool]:
+    async def call(
+        self,
+        request: Request,
+        context: RequestContext[object],
+        seen: Followed | None = None,
+    ) -> tuple[str, bool]:
         """Have the node answer; the text for the client, and whether it is an error.
 
-        Frames that come behind the answer wait until `context` is answered.
+        Frames that come behind the answer wait until `context` is answered. With `seen` the client
+        follows the thread from the answer on, and has been told that of it, or what the answer
+        shows.
 
         Raises:
             LinkLost, OwnerMoved
         """
         if self.is_lost:
-            raise LinkLost
+            raise OwnerMoved
         number = next(self._ids)
-        call = _Call(request, asyncio.get_running_loop().create_future())
+        future: asyncio.Future[tuple[str, bool]] = asyncio.get_running_loop().create_future()
+        call = _Call(request, future, seen, context.is_of_batch)
         self._calls[number] = call
         try:
             message: JsonObject = {"id": number, "method": request.method}
@@ -182,14 +202,14 @@ class NodeLink:
             raise LinkLost from None
         except asyncio.CancelledError:
             if call.answer.done() and not call.answer.cancelled():
-                self._handed_on()
+                self._handed_on(call.is_of_batch)
             raise
         finally:
             del self._calls[number]
         if is_error and _word_of(text) == MOVED:
-            self._handed_on()
+            self._handed_on(call.is_of_batch)
             raise OwnerMoved
-        context.after_answer(self._handed_on)
+        context.after_answer(self._handed_on, call.is_of_batch)
         return text, is_error
 
     def _rendered(self, message: JsonObject) -> str:
@@ -200,46 +220,76 @@ class NodeLink:
     def _take(self, text: str) -> None:
         answer = _ANSWER.match(text)
         if answer is not None:
-            call = self._calls.get(int(answer[2]))
-            if call is not None and not call.answer.done():
-                shown_id = to_json(call.request.id).decode()
-                self._to_hand_on += 1
-                call.answer.set_result(
-                    (f"{answer[1]}{shown_id}{text[answer.start(3) :]}", answer[4] == "error")
-                )
+            self._take_answer(answer, text)
             return
         sent = _SENT.match(text)
         if sent is None:
             logger.warning("node %s sent what is no message", self.owner.node_id)
             return
         method, number = sent[1], sent[2]
-        shown: str | None = text
         if number is not None:
-            shown = self._asked(text, sent)
+            self._pass_on(self._asked(text, sent), is_question=True)
         elif method == RESOLVED:
-            shown = self._resolved(text)
-        elif method in _NOTED:
-            _NOTED[method](self.followed, from_json(text)["params"])
-        if shown is not None:
-            self._pass_on(shown)
+            if (shown := self._resolved(text)) is not None:
+                self._pass_on(shown)
+        elif method not in NOTED or self._note(method, text):
+            self._pass_on(text)
 
-    def _pass_on(self, text: str) -> None:
+    def _take_answer(self, answer: re.Match[str], text: str) -> None:
+        call, is_error = self._calls.get(int(answer[2])), answer[4] == "error"
+        if call is None or call.answer.done():
+            return
+        self._to_hand_on += 1
+        self._of_batches += call.is_of_batch
+        shown_id = to_json(call.request.id).decode()
+        call.answer.set_result((f"{answer[1]}{shown_id}{text[answer.start(3) :]}", is_error))
+        if call.seen is not None and not is_error:
+            # Now, and not by whoever asked: the next frame may be an event of the thread.
+            thread = from_json(text)["result"]["thread"]
+            turns = thread["turns"]
+            self.followed[thread["id"]] = Followed.shown(turns) if turns else call.seen
+
+    def _note(self, method: str, text: str) -> bool:
+        """Note what a client is told of a thread; False: it has been told already."""
+        if method in GONE:
+            self.followed.pop(from_json(text)["params"]["threadId"], None)
+            return True
+        if method in (TURN_STARTED, TURN_COMPLETED):
+            params = from_json(text)["params"]
+            thread_id, mark = params["threadId"], Mark(method, params["turn"]["id"])
+            # A review is in a thread of its own, which the client follows without asking for it.
+            followed = self.followed.setdefault(thread_id, Followed())
+            return followed.note(mark)
+        thread_id, mark = mark_of_item(method, text)
+        known = self.followed.get(thread_id)
+        return known is None or known.note(mark)
+
+    def _pass_on(self, text: str, *, is_question: bool = False) -> None:
         if self._to_hand_on == 0:
             self._end.post(text)
             return
         self._held.append(text)
         self._held_chars += len(text)
-        if self._held_chars > MAX_HELD_CHARS:
-            self._flush()
+        self._holds_question |= is_question
+        self._let_out()
 
-    def _handed_on(self) -> None:
+    def _handed_on(self, is_of_batch: bool) -> None:
         """Note that an answer is with the client, and let out what waits behind the last one."""
         self._to_hand_on -= 1
-        if self._to_hand_on == 0:
+        self._of_batches -= is_of_batch
+        self._let_out()
+
+    def _let_out(self) -> None:
+        """Send what is held if nothing is to come before it, or may not wait for that."""
+        # A batch may wait for the answer to a question.
+        asks = self._holds_question and self._to_hand_on == self._of_batches
+        is_much = len(self._held) > MAX_HELD or self._held_chars > MAX_HELD_CHARS
+        if self._to_hand_on == 0 or asks or is_much:
             self._flush()
 
     def _flush(self) -> None:
         held, self._held, self._held_chars = self._held, [], 0
+        self._holds_question = False
         for text in held:
             self._end.post(text)
 
@@ -291,37 +341,20 @@ def _word_of(text: str) -> Json:
     return data.get("code") if isinstance(data, dict) else None
 
 
-# Notes of what a client has seen of its threads.
+def mark_of_item(method: str, text: str) -> tuple[str, Mark]:
+    """Read the thread of an item that began or ended, and its mark, from an event's frame.
 
-Threads: TypeAlias = dict[str, Followed]
-
-
-def _turn_started(threads: Threads, params: JsonObject) -> None:
-    threads[params["threadId"]] = Followed(params["turn"]["id"], is_open=True)
-
-
-def _turn_completed(threads: Threads, params: JsonObject) -> None:
-    threads[params["threadId"]] = Followed(params["turn"]["id"])
-
-
-def _item_completed(threads: Threads, params: JsonObject) -> None:
-    followed = threads.setdefault(params["threadId"], Followed())
-    if followed.turn_id != params["turnId"]:
-        followed = threads[params["threadId"]] = Followed(params["turnId"], is_open=True)
-    followed.completed.add(params["item"]["id"])
-
-
-def _gone(threads: Threads, params: JsonObject) -> None:
-    threads.pop(params["threadId"], None)
+    Both ends of it are read alone: an item may have megabytes.
+    """
+    head = _ITEM.search(text, 0, TAIL_CHARS)
+    tail = _OF_TURN.search(text, text.rfind('"threadId":"', len(text) - TAIL_CHARS))
+    if head is not None and tail is not None:
+        return tail[1], Mark(method, tail[2], head[1])
+    params = from_json(text)["params"]
+    return params["threadId"], Mark(method, params["turnId"], params["item"]["id"])
 
 
 RESOLVED = "serverRequest/resolved"
-
-_NOTED: Mapping[str, Callable[[Threads, JsonObject], None]] = {
-    "turn/started": _turn_started,
-    "turn/completed": _turn_completed,
-    "item/completed": _item_completed,
-    "thread/closed": _gone,
-    "thread/deleted": _gone,
-    "thread/archived": _gone,
-}
+GONE = frozenset({"thread/closed", "thread/deleted", "thread/archived"})
+NOTED = GONE | {TURN_STARTED, TURN_COMPLETED, ITEM_STARTED, ITEM_COMPLETED}
+"""Events that say how much a client has been told of its threads."""

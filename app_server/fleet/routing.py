@@ -16,8 +16,8 @@ import anyio.abc
 from pydantic import TypeAdapter
 from pydantic_core import from_json
 
-from app_server.fleet.catching_up import missed
-from app_server.fleet.link import MOVED, Followed, LinkEnd, LinkLost, NodeLink, OwnerMoved
+from app_server.fleet.catching_up import NEWEST_TURNS, Followed, TooMuchMissed
+from app_server.fleet.link import MOVED, LinkEnd, LinkLost, NodeLink, OwnerMoved
 from app_server.peer.node import NodeAddress, NodeUnreachable
 from app_server.rpc.connection import Requests
 from app_server.rpc.context import ConnectionId, InitializedClient, RequestContext
@@ -29,7 +29,8 @@ from protocol.contract.specs import Access
 from protocol.jsonrpc.envelope import Request, render_error
 from protocol.jsonrpc.errors import RpcError, internal_error, invalid_request, overloaded
 from protocol.model import Json
-from protocol.thread_ids import is_thread_id
+from protocol.thread_ids import is_thread_id, usual_form
+from protocol.threads.notifications import ThreadClosedNotification
 from protocol.turns.turn import Turn
 
 logger = logging.getLogger(__name__)
@@ -46,11 +47,12 @@ UNREACHABLE_S = 12.0
 """For an owner that lives to be reached: longer than a dead one counts as living."""
 MAX_MOVES = 8
 """Times that a request follows a thread from owner to owner."""
-NEWEST_TURNS = 5
-"""Turns that a client is brought up to date with."""
 
 REPEATED = frozenset({"thread/resume", "thread/start"})
 """Methods that may be sent again as the id of the thread names what they do."""
+
+GONE = ("threadNotFound", "threadArchived")
+"""Words of errors to a resume, after which it is not tried again."""
 
 _TURNS = TypeAdapter(list[Turn])
 
@@ -81,7 +83,9 @@ def thread_of(request: Request) -> str | None:
     """Return the thread that a request is about; None: none, or what is no id."""
     params = request.params
     thread_id = params.get("threadId") if isinstance(params, dict) else None
-    return thread_id if isinstance(thread_id, str) and is_thread_id(thread_id) else None
+    if not isinstance(thread_id, str) or not is_thread_id(thread_id):
+        return None
+    return usual_form(thread_id)
 
 
 def may_be_repeated(request: Request) -> bool:
@@ -130,6 +134,38 @@ class OwnRequests:
         return await self._requests.dispatch(context, request)
 
 
+@dataclass(slots=True)
+class _Opening:
+    """A link that is being opened, and who waits for it."""
+
+    over: anyio.Event = field(default_factory=anyio.Event)
+    failure: NodeUnreachable | None = None
+
+
+class _Silences:
+    """Nodes that could not be reached, and since when."""
+
+    def __init__(self) -> None:
+        self._tries: dict[str, tuple[float, float]] = {}
+        """By node, the first and the last one that failed."""
+
+    def note(self, node_id: str) -> None:
+        """Note a try that failed now."""
+        now = anyio.current_time()
+        recent = {one: at for one, at in self._tries.items() if at[1] > now - UNREACHABLE_S}
+        recent[node_id] = recent.get(node_id, (now, now))[0], now
+        self._tries = recent
+
+    def end(self, node_id: str) -> None:
+        """Note that a node was reached."""
+        self._tries.pop(node_id, None)
+
+    def is_long(self, node_id: str) -> bool:
+        """Whether a node could not be reached for longer than a dead one counts as living."""
+        first, last = self._tries.get(node_id, (0.0, 0.0))
+        return last - first > UNREACHABLE_S
+
+
 class ClientRoutes:
     """Requests of one client of this node."""
 
@@ -144,7 +180,9 @@ class ClientRoutes:
         self._end: LinkEnd | None = None
         self._links: dict[str, NodeLink] = {}
         """By node."""
-        self._opening: dict[str, anyio.Lock] = {}
+        self._opening: dict[str, _Opening] = {}
+        """By node, the link that is being opened."""
+        self._silences = _Silences()
         self._routes: dict[str, NodeLink] = {}
         """By thread, the one that was asked for last at the end."""
         self._taken_over: dict[str, anyio.Event] = {}
@@ -238,17 +276,31 @@ class ClientRoutes:
         self, link: NodeLink, context: RequestContext[Any], request: Request, thread_id: str
     ) -> str:
         try:
-            text, is_error = await link.call(request, context)
+            seen = None
+            if request.method in REPEATED:
+                seen = link.followed.get(thread_id) or await self._told_by(link, request, thread_id)
+            text, is_error = await link.call(request, context, seen)
         except OwnerMoved:
             self._routes.pop(thread_id, None)
             raise
         if is_error:
             context.failure = "passedOn"
-        elif request.method in REPEATED:
-            link.followed.setdefault(thread_id, Followed())
         elif request.method == "thread/unsubscribe":
             link.followed.pop(thread_id, None)
         return text
+
+    async def _told_by(self, link: NodeLink, request: Request, thread_id: str) -> Followed:
+        """Say what a client will know of a thread that it begins to follow."""
+        params = request.params
+        assert isinstance(params, dict), "it names a thread"
+        if request.method == "thread/resume" and not (
+            params.get("excludeTurns") or params.get("afterSeq") is not None
+        ):
+            # The answer shows it, or there is none.
+            return Followed()
+        # It counts as told: what runs now has its end told, and what begins from now on is told.
+        turns = await self._newest_turns(thread_id, link, limit=1)
+        return Followed.shown([turn.model_dump(by_alias=True) for turn in turns])
 
     # Links.
 
@@ -272,7 +324,6 @@ class ClientRoutes:
         return link
 
     async def _find_link(self, thread_id: str) -> NodeLink | None:
-        until = anyio.current_time() + UNREACHABLE_S
         while True:
             owner = await self._group.owners.owner(thread_id)
             if owner is None or owner.node_id == self._group.owners.node_id:
@@ -281,20 +332,44 @@ class ClientRoutes:
                 return await self._link(owner)
             except NodeUnreachable as exc:
                 # It may be dead, and the database not know it yet.
-                if exc.is_final or anyio.current_time() > until:
+                if exc.is_final or self._silences.is_long(owner.node_id):
                     raise
             await anyio.sleep(LOOK_S)
 
     async def _link(self, owner: Owner) -> NodeLink:
-        """Return the link to a node, which is opened if there is none."""
-        async with self._opening.setdefault(owner.node_id, anyio.Lock()):
+        """Return the link to a node, which is opened if there is none.
+
+        Raises:
+            NodeUnreachable: it cannot be opened; all who wait for it are told.
+            RpcError: there are too many.
+        """
+        while True:
             link = self._links.get(owner.node_id)
-            if link is None:
-                if len(self._links) >= MAX_OWNERS:
-                    self._close_idle()
-                link = await self._tasks.start(self._hold, owner)
-            assert isinstance(link, NodeLink)
-            return link
+            if link is not None and not link.is_lost:
+                return link
+            opening = self._opening.get(owner.node_id)
+            if opening is None:
+                return await self._open(owner)
+            await opening.over.wait()
+            if opening.failure is not None:
+                raise NodeUnreachable(str(opening.failure), is_final=opening.failure.is_final)
+
+    async def _open(self, owner: Owner) -> NodeLink:
+        opening = self._opening[owner.node_id] = _Opening()
+        try:
+            if len(self._links) >= MAX_OWNERS:
+                self._close_idle()
+            link = await self._tasks.start(self._hold, owner)
+        except NodeUnreachable as exc:
+            opening.failure = exc
+            self._silences.note(owner.node_id)
+            raise
+        finally:
+            del self._opening[owner.node_id]
+            opening.over.set()
+        assert isinstance(link, NodeLink)
+        self._silences.end(owner.node_id)
+        return link
 
     def _close_idle(self) -> None:
         """Make room for one more link.
@@ -320,9 +395,15 @@ class ClientRoutes:
             task_status.started(link)
             with link.scope:
                 await link.run()
-        if self._links.get(owner.node_id) is link:
-            del self._links[owner.node_id]
-        self._opening.pop(owner.node_id, None)
+            # Before the socket is closed, which takes time.
+            self._lost(link)
+            if socket.was_given_up:
+                logger.warning("a client reads too slowly what node %s says", owner.node_id)
+                self._give_up()
+
+    def _lost(self, link: NodeLink) -> None:
+        if self._links.get(link.owner.node_id) is link:
+            del self._links[link.owner.node_id]
         for thread_id, seen in link.followed.items():
             if thread_id not in self._taken_over:
                 self._taken_over[thread_id] = anyio.Event()
@@ -358,6 +439,8 @@ class ClientRoutes:
         context = self._own_context("thread/resume")
         asked = {"threadId": thread_id, "excludeTurns": True}
         request = Request("thread/resume", "thread/resume", asked)
+        link = None
+        seen.early = seen.early or {}
         try:
             owner = await self._group.owners.owner(thread_id)
             if owner is None or owner.node_id == self._group.owners.node_id:
@@ -365,32 +448,63 @@ class ClientRoutes:
                 is_error = context.failure is not None
             else:
                 link = await self._link(owner)
-                text, is_error = await link.call(request, context)
-                if not is_error:
-                    link.followed.setdefault(thread_id, replace(seen))
-                    self._routes[thread_id] = link
+                text, is_error = await link.call(request, context, seen)
+            if is_error:
+                return self._is_gone(thread_id, text)
+            turns = await self._newest_turns(thread_id, link)
+            for event in seen.brought_up(thread_id, turns):
+                self._group.hub.notify(context.connection_id, event)
+        except TooMuchMissed:
+            logger.warning("thread %s had more turns than a client is told of", thread_id)
+            self._give_up()
         except (OSError, LinkLost, OwnerMoved, RpcError) as exc:
             logger.info("thread %s cannot be followed yet: %s", thread_id, exc or type(exc))
             return False
-        try:
-            if not is_error:
-                for event in missed(thread_id, seen, await self._newest_turns(thread_id)):
-                    self._group.hub.notify(context.connection_id, event)
         finally:
             context.answered()
-        return not is_error or not _is_retriable(text)
+        if link is not None:
+            self._routes[thread_id] = link
+            # Its threads are seen to by whoever follows them on, which is this one.
+            return not link.is_lost
+        return True
 
-    async def _newest_turns(self, thread_id: str) -> list[Turn]:
-        """Read the newest turns of a thread, with as much of their items as fits an answer."""
+    def _is_gone(self, thread_id: str, text: str) -> bool:
+        """Whether a thread cannot be followed any more, which its client is told then."""
+        word = (from_json(text)["error"].get("data") or {}).get("code")
+        if word not in GONE:
+            logger.info("thread %s cannot be followed yet: %.500s", thread_id, text)
+            return False
+        assert self._end is not None
+        closed = ThreadClosedNotification(thread_id=thread_id)
+        self._group.hub.notify(self._end.connection_id, closed)
+        return True
+
+    async def _newest_turns(
+        self, thread_id: str, link: NodeLink | None, limit: int = NEWEST_TURNS
+    ) -> list[Turn]:
+        """Read the newest turns of a thread, with as much of their items as fits an answer.
+
+        Its owner is asked, who knows what runs, and what has been told.
+
+        Raises:
+            LinkLost, OwnerMoved
+            OSError: the owner, or this node, cannot read them.
+        """
         for view in ("full", "summary", "notLoaded"):
             context = self._own_context("thread/turns/list")
-            asked = {"threadId": thread_id, "limit": NEWEST_TURNS, "itemsView": view}
+            asked = {"threadId": thread_id, "limit": limit, "itemsView": view}
             request = Request("thread/turns/list", "thread/turns/list", asked)
-            text = await self._requests.dispatch(context, request)
-            context.answered()
-            if context.failure is None:
+            try:
+                if link is None:
+                    text = await self._requests.dispatch(context, request)
+                    is_error = context.failure is not None
+                else:
+                    text, is_error = await link.call(request, context)
+            finally:
+                context.answered()
+            if not is_error:
                 return _TURNS.validate_python(from_json(text)["result"]["data"])
-        return []
+        raise OSError(f"the turns of thread {thread_id} cannot be read: {text[:500]}")
 
     def _own_context(self, method: str) -> RequestContext[Any]:
         """Return the context of a request that this node makes for the client."""
@@ -404,12 +518,6 @@ class ClientRoutes:
 def _error(context: RequestContext[Any], request: Request, error: RpcError) -> str:
     context.failure = error.word
     return render_error(request.id, error.to_wire(), jsonrpc=context.jsonrpc)
-
-
-def _is_retriable(text: str) -> bool:
-    """Whether an error may be over soon: a thread that is gone stays so."""
-    data = from_json(text)["error"].get("data") or {}
-    return data.get("code") in ("threadBusy", "storageFailed", "ownerLost", "ownerUnreachable")
 
 
 @asynccontextmanager

@@ -480,6 +480,7 @@ class RpcConnection:
             jsonrpc,
             self.initialized,
             self._requests.services,
+            is_of_batch=batch is not None,
         )
         spec = METHODS.get(request.method)
         order = FREE if spec is None else spec.order

@@ -51,6 +51,8 @@ class RequestContext(Generic[Services]):
     """None until `initialize` sets it."""
     services: Services
     """Services of the server for its handlers."""
+    is_of_batch: bool = False
+    """Whether the answer waits for those of others."""
     read_at_s: float = field(default_factory=perf_counter)
     """Time at which the request was read, in seconds of `time.perf_counter`."""
     error: RpcError | None = None

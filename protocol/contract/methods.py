@@ -118,9 +118,7 @@ METHODS: Mapping[str, MethodSpec] = {
     "mcpServer/event/stream/start": trial(
         "integrations.mcp", "McpServerEventStreamStart", FREE, owner=True
     ),
-    "mcpServer/event/stream/stop": trial(
-        "integrations.mcp", "McpServerEventStreamStop", FREE, owner=True
-    ),
+    "mcpServer/event/stream/stop": trial("integrations.mcp", "McpServerEventStreamStop", FREE),
     "mcpServer/oauth/login": method("integrations.mcp", "McpServerOauthLogin", MCP_LOGIN),
     "mcpServer/output/read": ours("integrations.mcp", "McpServerOutputRead", FREE, owner=True),
     "mcpServer/resource/read": method("integrations.mcp", "McpResourceRead", FREE, owner=True),

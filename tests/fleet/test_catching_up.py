@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from app_server.fleet.catching_up import missed
-from app_server.fleet.link import Followed
+from app_server.fleet.catching_up import Followed, Mark, TooMuchMissed, missed
 from protocol.turns.items import AgentMessageThreadItem
 from protocol.turns.turn import Turn, TurnStatus
 
@@ -39,8 +38,13 @@ THREE = turn("3", "inProgress", "e")
             [THREE, OPEN_TWO, ONE],
             ["start 2", "item c", "item d", "end 2", "start 3", "item e"],
         ),
-        # Nothing was seen, so nothing is known to be missed.
-        (Followed(), [OPEN_TWO, ONE], []),
+        # There was no turn yet.
+        (
+            Followed(),
+            [OPEN_TWO, ONE],
+            ["start 1", "item a", "item b", "end 1", "start 2", "item c", "item d", "end 2"],
+        ),
+        # The turn was reverted.
         (Followed("0", is_open=True), [OPEN_TWO, ONE], []),
         (Followed("1", is_open=True), [], []),
     ],
@@ -49,6 +53,67 @@ def test_what_the_log_has_and_the_client_has_not(
     seen: Followed, turns: list[Turn], events: list[str]
 ) -> None:
     assert [_shown(event) for event in missed("t", seen, turns)] == events
+
+
+def test_more_turns_than_are_read_are_too_many() -> None:
+    turns = [turn(str(number), "completed") for number in range(9, 4, -1)]
+    with pytest.raises(TooMuchMissed):
+        list(missed("t", Followed("4"), turns))
+
+
+def test_what_came_before_the_rest_is_told_once() -> None:
+    seen = Followed("2", is_open=True, completed={"c"}, early={})
+    # The next owner says this while the log is read.
+    came = [Mark("turn/started", "3"), Mark("item/started", "3", "e")]
+    assert [seen.note(mark) for mark in came] == [True, True]
+    turns = [turn("3", "inProgress", "e", "f"), OPEN_TWO, ONE]
+    told = [_shown(event) for event in seen.brought_up("t", turns)]
+    assert told == ["item d", "end 2", "item e", "item f"]
+    # And this afterwards, of which the log has had a part.
+    came = [
+        Mark("item/completed", "3", "e"),
+        Mark("item/started", "3", "f"),
+        Mark("item/completed", "3", "f"),
+        Mark("item/started", "3", "g"),
+        Mark("item/completed", "3", "g"),
+    ]
+    assert [seen.note(mark) for mark in came] == [False, False, False, True, True]
+    assert (seen.turn_id, seen.is_open, seen.completed) == ("3", True, {"e", "f", "g"})
+    # Once more, with all that is known now.
+    seen.early = {}
+    ended = turn("3", "interrupted", "e", "f", "g", "h")
+    assert [_shown(one) for one in seen.brought_up("t", [ended])] == ["item h", "end 3"]
+
+
+def test_what_a_turn_left_running_ends_in_a_later_one() -> None:
+    seen = Followed("2", is_open=True, completed={"c"})
+    assert seen.note(Mark("item/completed", "1", "b"))
+    assert seen == Followed("2", is_open=True, completed={"c"})
+
+
+@pytest.mark.parametrize(
+    ("last", "completed"),
+    [
+        ({"type": "userMessage", "id": "z"}, {"a", "z"}),
+        # It may still be written.
+        ({"type": "agentMessage", "id": "z"}, {"a"}),
+        ({"type": "commandExecution", "id": "z", "status": "inProgress"}, {"a"}),
+        ({"type": "commandExecution", "id": "z", "status": "completed"}, {"a", "z"}),
+    ],
+)
+def test_an_answer_shows_what_a_client_has_seen(last: dict[str, str], completed: set[str]) -> None:
+    items = [
+        {"type": "agentMessage", "id": "a"},
+        {"type": "mcpToolCall", "id": "b", "status": "inProgress"},
+        last,
+    ]
+    turns: list[Any] = [
+        {"id": "1", "status": "completed", "items": []},
+        {"id": "2", "status": "inProgress", "items": items},
+    ]
+    assert Followed.shown(turns) == Followed("2", is_open=True, completed=completed)
+    assert Followed.shown(turns[:1]) == Followed("1")
+    assert Followed.shown([]) == Followed()
 
 
 def _shown(event: Any) -> str:

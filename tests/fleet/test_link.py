@@ -10,15 +10,31 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from app_server.fleet.link import Followed, LinkEnd, LinkLost, NodeLink, OwnerMoved
+from app_server.fleet.catching_up import Followed, Mark
+from app_server.fleet.link import (
+    MAX_HELD,
+    MAX_HELD_CHARS,
+    LinkEnd,
+    LinkLost,
+    NodeLink,
+    OwnerMoved,
+    mark_of_item,
+)
 from app_server.peer.node import NodeSocket, NodeUnreachable
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.context import InitializedClient, RequestContext
 from app_server.rpc.hub import Hub
 from app_server.rpc.outbox import Delta
 from app_server.threads.owners import Owner
-from protocol.jsonrpc.envelope import Answer, Request
+from protocol.jsonrpc.envelope import Answer, Request, render_notification
 from protocol.server.lifecycle import ClientInfo, InitializeCapabilities
+from protocol.turns.items import (
+    AgentMessageThreadItem,
+    ItemCompletedNotification,
+    McpToolCallResult,
+    McpToolCallThreadItem,
+    UserMessageThreadItem,
+)
 
 SESSION = InitializedClient(ClientInfo(name="c", version="1"), InitializeCapabilities(), False)
 
@@ -31,10 +47,18 @@ class Client:
         self.is_of_node = False
         self.is_behind = False
         self.heard: list[Any] = []
+        self.more = asyncio.Event()
         self.load = ConnectionLoad(in_flight=0, messages=0, chars=0)
 
     def post(self, text: str, delta: Delta | None = None) -> None:
         self.heard.append(json.loads(text))
+        self.more.set()
+
+    async def until_heard(self, count: int) -> None:
+        with anyio.fail_after(30):
+            while len(self.heard) < count:
+                self.more.clear()
+                await self.more.wait()
 
     async def wait_for_room(self) -> None:
         raise AssertionError("it is not behind")
@@ -85,18 +109,25 @@ class Linked:
     link: NodeLink
     running: asyncio.Task[None]
 
-    def context(self) -> RequestContext[Any]:
-        return RequestContext(1, "m", False, SESSION, None)
+    def context(self, *, is_of_batch: bool = False) -> RequestContext[Any]:
+        return RequestContext(1, "m", False, SESSION, None, is_of_batch)
 
     async def begin(
-        self, method: str, request_id: int | str = 7
+        self,
+        method: str,
+        request_id: int | str = 7,
+        seen: Followed | None = None,
+        batch: asyncio.Event | None = None,
     ) -> "asyncio.Task[tuple[str, bool]]":
-        """Send a request, whose answer is handed on at once."""
+        """Send a request, whose answer is handed on at once, or when a `batch` is complete."""
         before = len(self.node.sent)
 
         async def run() -> tuple[str, bool]:
-            context = self.context()
-            answer = await self.link.call(Request(request_id, method, {"threadId": "t"}), context)
+            context = self.context(is_of_batch=batch is not None)
+            request = Request(request_id, method, {"threadId": "t"})
+            answer = await self.link.call(request, context, seen)
+            if batch is not None:
+                await batch.wait()
             self.client.post(answer[0])
             context.answered()
             return answer
@@ -172,7 +203,8 @@ async def test_what_is_under_way_when_the_node_goes_is_lost() -> None:
         with pytest.raises(LinkLost):
             await task
         await at.running
-        with pytest.raises(LinkLost):
+        # What was never sent may be asked of the next owner.
+        with pytest.raises(OwnerMoved):
             await at.link.call(Request(1, "turn/start", {}), at.context())
 
 
@@ -212,15 +244,24 @@ async def test_frames_of_no_known_form_are_left_out() -> None:
 
 async def test_a_link_knows_how_far_its_client_has_seen_a_thread() -> None:
     async with linked() as at:
+        task = await at.begin("thread/resume", seen=Followed())
+        turn = {"id": "0", "status": "inProgress", "items": [{"type": "userMessage", "id": "z"}]}
+        at.node.says(
+            {"id": at.node.sent[-1]["id"], "result": {"thread": {"id": "t", "turns": [turn]}}}
+        )
+        await task
+        assert at.link.followed == {"t": Followed("0", is_open=True, completed={"z"})}
         at.node.says(
             event("turn/started", turn={"id": "1"}),
             event("item/completed", turnId="1", item={"id": "a"}),
             event("turn/completed", turn={"id": "1"}),
             event("turn/started", turn={"id": "2"}),
             event("item/completed", turnId="2", item={"id": "b"}),
+            # Of a command that the turn before has left running.
+            event("item/completed", turnId="1", item={"id": "c"}),
         )
-        task = await at.begin("thread/read")
-        at.node.says({"id": at.node.sent[-1]["id"], "result": {}})
+        task = await at.begin("thread/resume", seen=Followed())
+        at.node.says({"id": at.node.sent[-1]["id"], "error": {"code": 1, "message": "no"}})
         await task
         assert at.link.followed == {"t": Followed("2", is_open=True, completed={"b"})}
         at.node.says(event("thread/closed"))
@@ -228,6 +269,93 @@ async def test_a_link_knows_how_far_its_client_has_seen_a_thread() -> None:
         at.node.says({"id": at.node.sent[-1]["id"], "result": {}})
         await task
         assert at.link.followed == {}
+
+
+async def test_what_was_told_ahead_is_not_told_again() -> None:
+    async with linked() as at:
+        ahead = {Mark("item/completed", "1", "a"), Mark("turn/completed", "1")}
+        task = await at.begin("thread/resume", seen=Followed("1", ahead=ahead))
+        at.node.says(
+            {"id": at.node.sent[-1]["id"], "result": {"thread": {"id": "t", "turns": []}}},
+            event("item/started", turnId="1", item={"id": "a"}),
+            event("item/completed", turnId="1", item={"id": "a"}),
+            event("turn/completed", turn={"id": "1"}),
+            event("item/completed", turnId="1", item={"id": "b"}),
+        )
+        await task
+        task = await at.begin("thread/read")
+        at.node.says({"id": at.node.sent[-1]["id"], "result": {}})
+        await task
+        told = [m["params"]["item"]["id"] for m in at.client.heard if "method" in m]
+        assert told == ["b"]
+
+
+ITEMS: list[Any] = [
+    UserMessageThreadItem(id="i", content=[]),
+    AgentMessageThreadItem(id="i", text='"threadId":"x","turnId":"y"' * 100),
+    McpToolCallThreadItem(
+        id="i",
+        server="s",
+        tool="t",
+        status="completed",
+        arguments={"threadId": "x", "turnId": "y", "id": "z"},
+        result=McpToolCallResult(content=[], structured_content={"threadId": "x", "turnId": "y"}),
+    ),
+]
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item.type)
+@pytest.mark.parametrize("experimental", [True, False])
+async def test_items_are_found_in_what_a_server_renders(item: Any, experimental: bool) -> None:
+    ended = ItemCompletedNotification(thread_id="t", turn_id="1", item=item, completed_at_ms=7)
+    text = render_notification(
+        "item/completed", ended, 1, jsonrpc=True, experimental=experimental, seq=5
+    )
+    assert mark_of_item("item/completed", text) == ("t", Mark("item/completed", "1", "i"))
+
+
+async def test_a_question_does_not_wait_for_a_batch_that_may_wait_for_it() -> None:
+    async with linked() as at:
+        complete = asyncio.Event()
+        task = await at.begin("thread/name/set", batch=complete)
+        calling = await at.begin("mcpServer/tool/call", 8, batch=complete)
+        question = {"method": "mcpServer/elicitation/request", "id": 5, "params": {"threadId": "t"}}
+        at.node.says(
+            {"id": at.node.sent[0]["id"], "result": {}},
+            event("warning", message="behind it"),
+            question,
+        )
+        await at.client.until_heard(2)
+        assert at.client.heard[0] == event("warning", message="behind it")
+        at.hub.answer(1, Answer(at.client.heard[1]["id"], {}, None))
+        await at.node.until_sent(3)
+        at.node.says({"id": at.node.sent[1]["id"], "result": {}}, event("warning", message="last"))
+        complete.set()
+        await asyncio.gather(task, calling)
+        at.node.frames.put_nowait(None)
+        await at.running
+        # Its link has gone before it could say that the question is settled.
+        assert [m.get("id", m.get("method")) for m in at.client.heard[2:]] == [
+            7,
+            8,
+            "warning",
+            "serverRequest/resolved",
+        ]
+
+
+async def test_what_waits_for_a_batch_is_bounded() -> None:
+    async with linked() as at:
+        complete = asyncio.Event()
+        task = await at.begin("thread/name/set", batch=complete)
+        at.node.says({"id": at.node.sent[0]["id"], "result": {}})
+        at.node.says(*[event("warning", message=str(n)) for n in range(MAX_HELD + 1)])
+        await at.client.until_heard(MAX_HELD + 1)
+        large = "x" * MAX_HELD_CHARS
+        at.node.says(event("warning", message=large))
+        await at.client.until_heard(MAX_HELD + 2)
+        complete.set()
+        await task
+        assert at.client.heard[-1] == {"id": 7, "result": {}}
 
 
 async def test_a_node_that_refuses_the_client_is_no_owner_to_ask() -> None:

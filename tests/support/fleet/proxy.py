@@ -1,4 +1,4 @@
-"""A TCP proxy between a server and PostgreSQL, which cuts, delays, and swallows one direction."""
+"""TCP proxies that cut, delay, and swallow one direction: before PostgreSQL, and before a node."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -60,7 +60,7 @@ class DatabaseProxy:
             if self.is_cut:
                 return
             with suppress(OSError):
-                behind = await asyncio.open_unix_connection(self.target / ".s.PGSQL.5432")
+                behind = await self._connect()
                 self._open.add(behind[1])
                 try:
                     await asyncio.gather(
@@ -74,6 +74,9 @@ class DatabaseProxy:
             self._open.discard(writer)
             writer.transport.abort()
 
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_unix_connection(self.target / ".s.PGSQL.5432")
+
     async def _pass(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, are_answers: bool
     ) -> None:
@@ -86,3 +89,15 @@ class DatabaseProxy:
             await writer.drain()
         # One end has closed: so does the other.
         writer.transport.abort()
+
+
+class NodeProxy(DatabaseProxy):
+    """Passes bytes on to a node, for others of its group."""
+
+    def __init__(self) -> None:
+        super().__init__(Path())
+        self.node_port = 0
+        """Port of the node, which is known once it listens."""
+
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.node_port)

@@ -1,0 +1,101 @@
+"""A link between nodes breaks, or its owner dies, while a turn runs: each event is told once."""
+
+import os
+import signal
+from collections import Counter
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.harness import WireClient, methods_of
+from tests.support.model import Gate, calls, says
+from tests.support.threads.nodes import running_nodes
+from tests.support.turn_tools.command_questions import command
+from tests.support.turns import start_turn
+
+pytestmark = pytest.mark.postgresql
+
+ONCE = ("turn/started", "turn/completed", "item/completed")
+
+
+def told(messages: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Return what was said of turns and complete items: methods and ids."""
+    return [
+        (m["method"], (m["params"].get("item") or m["params"]["turn"])["id"])
+        for m in messages
+        if m["method"] in ONCE
+    ]
+
+
+async def to_end(client: WireClient, turn_id: str) -> list[dict[str, Any]]:
+    """Return what a client hears up to the end of a turn."""
+    heard: list[dict[str, Any]] = []
+    while True:
+        heard += await client.until("turn/completed")
+        if heard[-1]["params"]["turn"]["id"] == turn_id:
+            return heard
+
+
+@pytest.mark.parametrize("resume", [{}, {"excludeTurns": True}])
+async def test_who_joined_a_turn_that_ran_hears_of_its_end_when_its_owner_dies(
+    tmp_path: Path, database_url: str, resume: dict[str, Any]
+) -> None:
+    async with running_nodes(tmp_path, database_url) as nodes:
+        owner, other = nodes.all
+        gate = Gate()
+        nodes.model.scripts = [says("before"), [gate, *says("lost")]]
+        async with owner.client() as at_owner, other.client() as client:
+            thread_id = await at_owner.start_thread()
+            await at_owner.turn(thread_id, "hi")
+            turn_id = await start_turn(at_owner, thread_id, "go")
+            await gate.wait_until_reached()
+            joined = await client.call("thread/resume", {"threadId": thread_id, **resume})
+            assert joined["thread"]["status"]["type"] == "active"
+            os.kill(owner.process.pid, signal.SIGKILL)
+            heard = await to_end(client, turn_id)
+            assert told(heard) == [("turn/completed", turn_id)]
+            assert heard[-1]["params"]["turn"]["status"] == "interrupted"
+
+
+async def test_a_link_that_breaks_in_a_turn_leaves_no_gap_and_doubles_nothing(
+    tmp_path: Path, database_url: str
+) -> None:
+    async with (
+        running_nodes(tmp_path, database_url, behind_proxy=True) as nodes,
+        AsyncExitStack() as stack,
+    ):
+        owner, other = nodes.all
+        assert nodes.proxy is not None
+        gates = [Gate(), Gate(), Gate()]
+        options = {"sandbox": "danger-full-access", "approvalPolicy": "never"}
+        nodes.model.scripts = [
+            [gates[0], *calls(command("echo one") | {"call_id": "one"})],
+            [gates[1], *calls(command("echo two") | {"call_id": "two"})],
+            [gates[2], *says("done")],
+        ]
+        at_owner = await stack.enter_async_context(owner.client())
+        thread_id = await at_owner.start_thread(**options)
+        clients = [await stack.enter_async_context(other.client()) for _ in range(2)]
+        await clients[0].call("thread/resume", {"threadId": thread_id})
+        turn_id = await start_turn(clients[0], thread_id, "go")
+        # The other one joins in the middle.
+        await gates[0].wait_until_reached()
+        joined = await clients[1].call("thread/resume", {"threadId": thread_id})
+        shown = {item["id"] for turn in joined["thread"]["turns"] for item in turn["items"]}
+        for gate in gates:
+            await gate.wait_until_reached()
+            nodes.proxy.break_all()
+            gate.opened.set()
+        all_told = told(await to_end(at_owner, turn_id))
+        first, second = [told(await to_end(client, turn_id)) for client in clients]
+        assert Counter(first) == Counter(all_told)
+        expected = [one for one in all_told if one[0] != "turn/started" and one[1] not in shown]
+        assert Counter(second) == Counter(expected)
+        assert second[-1] == ("turn/completed", turn_id)
+        # And they follow it still.
+        nodes.model.scripts = [says("again")]
+        next_turn = await start_turn(clients[1], thread_id, "again")
+        for client in clients:
+            assert methods_of(await to_end(client, next_turn)).count("turn/started") == 1
