@@ -14,12 +14,7 @@ import anyio
 
 from app_server.handlers.services import Services
 from app_server.handlers.threads.stored import show_thread
-from app_server.threads.failures import (
-    InvalidThreadId,
-    ThreadDamaged,
-    ThreadNotFound,
-    ThreadTooNew,
-)
+from app_server.threads.failures import ThreadDamaged, ThreadNotFound, ThreadTooNew
 from app_server.threads.news import ThreadNews
 from app_server.threads.rows import ThreadQuery, ThreadRow
 from protocol.model import WireModel
@@ -117,8 +112,6 @@ class ListNews:
         for thread_id in thread_ids:
             try:
                 row = await self._services.store.lists.find(thread_id)
-            except InvalidThreadId:
-                continue
             except ThreadNotFound:
                 self._known.pop(thread_id, None)
                 self._announce(thread_id, ThreadDeletedNotification(thread_id=thread_id))

@@ -9,10 +9,13 @@ import pytest
 
 from tests.support.harness import WireClient
 from tests.support.model import says
+from tests.support.postgresql import Cluster, name_of
 from tests.support.threads.nodes import running_nodes
 
 pytestmark = pytest.mark.postgresql
 
+FREE = "01a2203f-860d-7120-b637-669d9cbe38b5"
+"""Id of no thread."""
 OF_LISTS = {
     "thread/started",
     "thread/name/updated",
@@ -88,6 +91,31 @@ async def test_news_that_were_lost_are_found(tmp_path: Path, database_url: str) 
             await here.call("thread/archive", {"threadId": thread_id})
             heard = {await next_news(there), await next_news(there)}
             assert ("thread/archived", thread_id) in heard
+
+
+@pytest.mark.parametrize("payload", ["", " ", "alone", "somebody no-id 7", "somebody {FREE}"])
+async def test_payloads_of_other_roles_tell_clients_nothing(
+    tmp_path: Path, database_url: str, cluster: Cluster, payload: str
+) -> None:
+    async with running_nodes(tmp_path, database_url) as nodes:
+        first, second = nodes.all
+        async with first.client() as here, second.client() as there:
+            thread_id = await here.start_thread()
+            assert await next_news(there) == ("thread/started", thread_id)
+            channel = await asyncio.to_thread(_channel_of, database_url)
+            notify = f"SELECT pg_notify('{channel}', '{payload.format(FREE=FREE.upper())}')"
+            await asyncio.to_thread(cluster.administer, notify, name_of(database_url))
+            # News come in their order.
+            await here.call("thread/name/set", {"threadId": thread_id, "name": "behind"})
+            assert await next_news(there) == ("thread/name/updated", "behind")
+
+
+def _channel_of(url: str) -> str:
+    with psycopg.connect(url, autocommit=True) as connection:
+        (name,) = connection.execute(
+            "SELECT 'app_server_threads_' || current_tenant()"
+        ).fetchone() or ("",)
+    return str(name)
 
 
 def _cut_off_listeners(url: str) -> None:

@@ -12,7 +12,7 @@ import anyio
 import anyio.to_thread
 import psycopg
 
-from app_server.threads.failures import StoreUnavailable
+from app_server.threads.failures import InvalidThreadId, StoreUnavailable, uuid_of
 from app_server.threads.postgresql.database import AsyncConnection, Database, database_failures
 
 logger = logging.getLogger(__name__)
@@ -66,10 +66,22 @@ class PostgresNews:
             yield ()
             while True:
                 async for notice in connection.notifies(timeout=LOOK_S):
-                    sender, *ids = notice.payload.split()
-                    if sender != self._sender:
+                    if ids := self._ids_in(notice.payload):
                         yield ids
                 yield ()
+
+    def _ids_in(self, payload: str) -> Sequence[str]:
+        """Return the threads that a payload names; every role of the database may send one."""
+        sender, *ids = payload.split() or [self._sender]
+        return [] if sender == self._sender else list(filter(_is_id, ids))
+
+
+def _is_id(text: str) -> bool:
+    try:
+        uuid_of(text)
+    except InvalidThreadId:
+        return False
+    return True
 
 
 def _parts(thread_ids: Sequence[str]) -> Iterator[Sequence[str]]:
