@@ -13,7 +13,13 @@ from app_server.handlers.services import Services
 from app_server.sessions.registry import announce_unloaded
 from app_server.sessions.session import ThreadSession
 from app_server.signals.notifications import settings_as_stored
-from app_server.threads.failures import TAKEN_OVER, OwnershipLost, ThreadBusy, ThreadNotFound
+from app_server.threads.failures import (
+    TAKEN_OVER,
+    OwnershipLost,
+    StoreUnavailable,
+    ThreadBusy,
+    ThreadNotFound,
+)
 from app_server.threads.log.live import LogClosed
 from app_server.threads.nodes import LeaseEnded, LeaseRenewed, Nodes, ThreadsLost
 from app_server.turns.slot import SessionClosed
@@ -134,8 +140,12 @@ class Ownership:
                 if session is None:
                     stored = await settings_as_stored(self._services.configuration, found.state)
                     session = await loading.load(found, *stored)
-        except (ThreadBusy, ThreadNotFound, SessionClosed):
+        except (ThreadBusy, ThreadNotFound, OwnershipLost, SessionClosed):
             # Another node was first, somebody has deleted it, or this one stops.
+            return
+        except StoreUnavailable as exc:
+            # Found again by the next look of whoever can.
+            logger.warning("thread %s cannot be taken over: %s", thread_id, exc)
             return
         except Exception:
             # Nobody is above this but the server, which goes on.

@@ -86,11 +86,11 @@ class DatabaseCopy:
         Raises:
             ThreadBusy, ThreadNotFound, StoreUnavailable
         """
-        epoch = take(self._database, self._node_id, thread_id)
+        holding = take(self._database, self._node_id, thread_id)
         try:
             yield
         finally:
-            give_back(self._database, self._node_id, thread_id, epoch)
+            give_back(self._database, holding)
 
     def filing(self) -> Sequence[bytes]:
         """Return the lines of the log of projects and sections."""

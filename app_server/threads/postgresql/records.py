@@ -220,7 +220,8 @@ JOIN unnest(%b::uuid[], %b::bigint[], %b::integer[], %b::bytea[])
 """
 
 
-def _owner_lost() -> OwnershipLost:
+def owner_lost() -> OwnershipLost:
+    """Say that another server writes a thread, or has removed it."""
     return OwnershipLost(TAKEN_OVER, "ownerLost", retriable=True)
 
 
@@ -338,7 +339,7 @@ class GroupAppender:
             was_lost = True
         for append in group:
             if _place(append) not in written:
-                append.failure = _owner_lost()
+                append.failure = owner_lost()
 
     async def _send(self, group: Sequence[_Append]) -> set[_Place]:
         """Send one statement; the places that were written by it."""
@@ -483,7 +484,7 @@ class DatabaseWriter:
         """Wait for a lease that is renewed just now; see RecordWriter.require_owned."""
         await self._nodes.require_lease()
         if self._node_id != self._nodes.id:
-            raise _owner_lost()
+            raise owner_lost()
 
     async def close(self) -> None:
         """Do nothing: the store gives the thread back together with its last row."""

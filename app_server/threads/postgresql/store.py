@@ -8,9 +8,10 @@ Source: docs/scale.md, "Who writes a thread".
 import logging
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 from uuid import UUID
 from weakref import WeakValueDictionary
 
@@ -45,6 +46,7 @@ from app_server.threads.postgresql.lists import (
     CHANGED,
     INSERTED,
     PostgresLists,
+    WrittenRow,
     as_json,
     final_row,
 )
@@ -55,6 +57,7 @@ from app_server.threads.postgresql.records import (
     DatabaseLog,
     DatabaseWriter,
     GroupAppender,
+    owner_lost,
 )
 from app_server.threads.postgresql.requirements import require_usable
 from protocol.log.rollout import Record, ThreadCreated, render_record
@@ -64,13 +67,16 @@ logger = logging.getLogger(__name__)
 SUSPECT_S = 5.0
 """Seconds for which a thread whose server may be dead is waited for, until it is busy."""
 SUSPECT_PAUSE_S = 0.1
+KEPT_S = 1.0
+"""Seconds until a thread that could not be given back is given back again."""
 COPY_BYTES = 1 << 20
 """Bytes of a row that a fork begins with, but for a longer line."""
 
 _TAKE = f"""
 UPDATE threads SET owner = %(me)s, epoch = epoch + 1
+FROM (SELECT owner AS last FROM threads WHERE id = %(id)s FOR UPDATE) AS found
 WHERE id = %(id)s AND (owner IS NULL OR owner = %(me)s OR NOT {LIVES})
-RETURNING epoch
+RETURNING epoch, last IS NOT NULL AND last <> %(me)s
 """
 _HOLDER = f"""
 SELECT nodes.pid, nodes.started_at, nodes.address, owner = %(me)s
@@ -84,14 +90,29 @@ FROM (VALUES (1)) AS asked LEFT JOIN (
     WHERE threads.id = %(id)s AND NOT nodes.dead
 ) AS found ON true
 """
-_GIVE_BACK = "UPDATE threads SET owner = %s WHERE id = %s AND owner = %s AND epoch = %s"
 LEFT = UUID(int=0)
 """Owner of a thread that was given back with work: anybody takes it up."""
+_ROW = f"{CHANGED} AND threads.owner = %b AND threads.epoch = %b"
+_GIVE_BACK = """
+UPDATE threads SET owner = CASE WHEN has_work AND %s THEN %s END
+WHERE id = %s AND owner = %s AND epoch = %s
+"""
+_HELD = "SELECT FROM threads WHERE id = %s AND owner = %s AND epoch = %s FOR UPDATE"
 _ADD = "INSERT INTO records (thread_id, position, epoch, body) VALUES (%s, %s, 1, %s)"
 
 
-def take(database: Database, node_id: UUID, thread_id: UUID) -> int:
-    """Make a server the one that writes a thread; the new epoch.
+class Holding(NamedTuple):
+    """A thread that a server has taken, until it gives it back or another one takes it."""
+
+    node_id: UUID
+    thread_id: UUID
+    epoch: int
+    is_left: bool = False
+    """Whether others take its work up when it is given back: whoever had it before left it so."""
+
+
+def take(database: Database, node_id: UUID, thread_id: UUID) -> Holding:
+    """Make a server the one that writes a thread.
 
     Raises:
         ThreadNotFound, ThreadBusy, StoreUnavailable
@@ -104,26 +125,20 @@ def take(database: Database, node_id: UUID, thread_id: UUID) -> int:
             if found is None:
                 raise ThreadNotFound(str(thread_id))
             raise ThreadBusy(Holder(*found[:3]))
-    return int(row[0])
+    return Holding(node_id, thread_id, *row)
 
 
-def give_back(
-    database: Database,
-    node_id: UUID,
-    thread_id: UUID,
-    epoch: int,
-    state: ThreadState | None = None,
-    owner: UUID | None = None,
-) -> None:
-    """Let others write a thread, with its final row if its state is given; with LEFT, go on.
+def give_back(database: Database, holding: Holding, row: WrittenRow | None = None) -> None:
+    """Let others write a thread, with its final row if that is given.
 
     Raises:
         StoreUnavailable
     """
+    node_id, thread_id, epoch, is_left = holding
     with database.transaction() as connection:
-        given = connection.execute(_GIVE_BACK, (owner, thread_id, node_id, epoch))
-        if given.rowcount and state is not None:
-            connection.execute(CHANGED.encode(), (as_json([final_row(state)]),))
+        if row is not None:
+            connection.execute(_ROW.encode(), (as_json([row]), node_id, epoch))
+        connection.execute(_GIVE_BACK, (is_left, LEFT, thread_id, node_id, epoch))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,32 +150,38 @@ class DatabaseThreads:
     appenders: Appenders
     changed: Callable[[ThreadState], None]
     """Called after every append to a thread that was opened here."""
-    epochs: dict[str, int] = field(default_factory=dict)
-    """Of threads that were opened here and not closed."""
+    held: dict[str, Holding] = field(default_factory=dict)
+    """Threads that were opened here and not closed."""
+    kept: dict[str, tuple[Holding, WrittenRow | None]] = field(default_factory=dict)
+    """Threads that could not be given back yet, and their rows; each was open here."""
 
     def _log(self, thread_id: UUID) -> DatabaseLog:
         return DatabaseLog(self.database, thread_id)
 
     def _live(
-        self, state: ThreadState, epoch: int, end: int, warnings: Sequence[str] = ()
+        self, state: ThreadState, holding: Holding, end: int, warnings: Sequence[str] = ()
     ) -> LiveThread:
-        self.epochs[state.id] = epoch
-        writer = DatabaseWriter(
-            self._log(uuid_of(state.id)), epoch, end, self.appenders, self.nodes
-        )
+        self.held[state.id] = holding
+        log = self._log(holding.thread_id)
+        writer = DatabaseWriter(log, holding.epoch, end, self.appenders, self.nodes)
         return LiveThread(state, writer, self.changed, warnings)
 
-    def insert(self, thread_id: UUID, state: ThreadState, bodies: Sequence[bytes]) -> int:
-        """Begin a thread that this server writes; returns the bytes of its log."""
+    def _insert(self, state: ThreadState, bodies: Sequence[bytes]) -> tuple[Holding, int]:
+        """Begin a thread that this server writes; returns the bytes of its log, too."""
+        holding = Holding(self.nodes.id, uuid_of(state.id), 1)
         with self.database.transaction() as connection:
             row = as_json([final_row(state)])
-            if connection.execute(INSERTED.encode(), (self.nodes.id, row)).fetchone() is None:
+            if connection.execute(INSERTED.encode(), (holding.node_id, row)).fetchone() is None:
                 raise ThreadExists(state.id)
             position = 0
             for body in bodies:
-                connection.execute(_ADD, (thread_id, position, body), binary=True)
+                connection.execute(_ADD, (holding.thread_id, position, body), binary=True)
                 position += len(body)
-        return position
+        return holding, position
+
+    def create(self, state: ThreadState, created: Record) -> LiveThread:
+        """Begin a thread with its first record; see ThreadStore.create."""
+        return self._live(state, *self._insert(state, [render_record(created)]))
 
     def load(self, thread_id: str) -> LiveThread:
         """Take a thread, and read its log; see ThreadStore.load."""
@@ -169,21 +190,50 @@ class DatabaseThreads:
         with log_failures(thread_id):
             # A log that is not known is not taken either.
             read_created(log)
-            node_id = self.nodes.id
-            epoch = take(self.database, node_id, known)
+            holding = self._take(known)
         try:
             with log_failures(thread_id):
                 state = load_state(log, faults)
                 end = log.size()
             with self.database.connection() as connection:
-                connection.execute(CHANGED.encode(), (as_json([final_row(state)]),))
+                row = as_json([final_row(state)])
+                values = row, holding.node_id, holding.epoch
+                written = connection.execute(_ROW.encode(), values).rowcount
+            if not written or holding.node_id != self.nodes.id:
+                # It took so long that another server has it, or may take it.
+                raise owner_lost()
         except BaseException:
-            give_back(self.database, node_id, known, epoch)
+            self._give_back(holding)
             raise
         warnings = faults.texts(str(log))
         for text in warnings:
             logger.warning("%s", text)
-        return self._live(state, epoch, end, warnings)
+        return self._live(state, holding, end, warnings)
+
+    def _take(self, thread_id: UUID) -> Holding:
+        holding = take(self.database, self.nodes.id, thread_id)
+        if (kept := self.kept.pop(str(thread_id), None)) is not None and kept[0].is_left:
+            return holding._replace(is_left=True)
+        return holding
+
+    def _give_back(self, holding: Holding, row: WrittenRow | None = None) -> None:
+        try:
+            give_back(self.database, holding, row)
+        except OSError as exc:
+            logger.warning("thread %s is given back later: %s", holding.thread_id, exc)
+            self.kept[str(holding.thread_id)] = holding, row
+
+    def give_back_kept(self) -> None:
+        """Give back what could not be given back before.
+
+        Raises:
+            StoreUnavailable: some are still kept.
+        """
+        for thread_id, (holding, row) in list(self.kept.items()):
+            # One that was taken again since has another epoch.
+            give_back(self.database, holding, row)
+            if self.kept.get(thread_id) == (holding, row):
+                del self.kept[thread_id]
 
     def fork(self, source_id: str, point: ForkPoint, created: ThreadCreated) -> LiveThread:
         """Begin a thread with a part of another one; see ThreadStore.fork."""
@@ -201,15 +251,14 @@ class DatabaseThreads:
                     size = 0
                 bodies[-1].append(line.content)
                 size += len(line.content)
-        known = uuid_of(created.thread_id)
-        end = self.insert(known, begin(created), [b"".join(lines) for lines in bodies])
+        holding, end = self._insert(begin(created), [b"".join(lines) for lines in bodies])
         try:
-            state = load_state(self._log(known))
+            state = load_state(self._log(holding.thread_id))
         except BaseException:
             # Nobody was told of it, so it does not exist.
-            self.delete(known)
+            self._remove(holding)
             raise
-        return self._live(state, 1, end)
+        return self._live(state, holding, end)
 
     def delete(self, thread_id: UUID) -> None:
         """Remove a thread and all that is derived of it; see ThreadStore.delete."""
@@ -219,8 +268,18 @@ class DatabaseThreads:
         except ThreadDamaged:
             # A first line that is damaged is none of a newer version.
             pass
-        take(self.database, self.nodes.id, thread_id)
+        holding = self._take(thread_id)
+        try:
+            self._remove(holding)
+        except BaseException:
+            self._give_back(holding)
+            raise
+
+    def _remove(self, holding: Holding) -> None:
+        node_id, thread_id, epoch, _ = holding
         with self.database.transaction() as connection:
+            if not connection.execute(_HELD, (thread_id, node_id, epoch)).rowcount:
+                raise owner_lost()
             for table in ("texts", "turns", "outlines", "records"):
                 connection.execute(
                     f"DELETE FROM {table} WHERE tenant = (SELECT current_tenant()) "
@@ -231,16 +290,14 @@ class DatabaseThreads:
 
     def close(self, thread: LiveThread, *, goes_on: bool) -> None:
         """Give a thread back, with its final row."""
-        epoch = self.epochs.pop(thread.id, None)
-        if epoch is None:
+        holding = self.held.pop(thread.id, None)
+        if holding is None:
             return
-        state = None if thread.is_abandoned else thread.state
-        owner = LEFT if goes_on else None
-        try:
-            give_back(self.database, self.nodes.id, uuid_of(thread.id), epoch, state, owner)
-        except OSError as exc:
-            # It stays this server's, and is taken again by its next load.
-            logger.warning("thread %s cannot be given back: %s", thread.id, exc)
+        # Where the end of a turn could not be written, its next owner writes it.
+        is_open = thread.state.open_turn is not None
+        is_left = holding.is_left or goes_on or thread.is_abandoned or is_open
+        row = None if thread.is_abandoned else final_row(thread.state)
+        self._give_back(holding._replace(is_left=is_left), row)
 
     def read(self, thread_id: str) -> ThreadState:
         """Read a thread without what the model sees; see ThreadStore.read."""
@@ -323,10 +380,19 @@ class PostgresStore:
         """Keep rows, texts and the lease of this server up to date, until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self.nodes.run)
+            tasks.start_soon(self._give_back_kept)
             while True:
                 await self.lists.changed()
                 await self.lists.flush()
                 await self.history.follow()
+
+    async def _give_back_kept(self) -> None:
+        while True:
+            await anyio.sleep(KEPT_S)
+            if self._threads.kept:
+                # Whatever has failed fails at the next time too, until it is over.
+                with suppress(OSError), anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(self._threads.give_back_kept)
 
     def _note_change(self, state: ThreadState) -> None:
         self.lists.note_change(state)
@@ -350,17 +416,15 @@ class PostgresStore:
     async def create(self, created: ThreadCreated) -> LiveThread:
         """Begin a thread; see ThreadStore.create."""
         state = begin(created)
-        thread_id = uuid_of(state.id)
+        uuid_of(state.id)
         if created.ephemeral:
             if await self.exists(state.id):
                 raise ThreadExists(state.id)
             return LiveThread(state, None, lambda _: None)
-        first = render_record(created)
         async with self._lock(state.id):
             with anyio.CancelScope(shield=True):
-                insert = partial(self._threads.insert, thread_id, state, [first])
-                await anyio.to_thread.run_sync(insert)
-        return self._threads._live(state, 1, len(first))
+                thread = await anyio.to_thread.run_sync(self._threads.create, state, created)
+        return thread
 
     async def load(self, thread_id: str) -> LiveThread:
         """Bring a stored thread into memory, to write it; see ThreadStore.load.
@@ -399,8 +463,9 @@ class PostgresStore:
 
     async def unload(self, thread: LiveThread, *, goes_on: bool = False) -> None:
         """Close a thread's log, with its final row in lists; see ThreadStore.unload."""
-        async with self._lock(thread.id):
-            with anyio.CancelScope(shield=True):
+        # Also for who is cancelled: nobody else gives it back.
+        with anyio.CancelScope(shield=True):
+            async with self._lock(thread.id):
                 await thread.aclose()
                 if thread.ephemeral:
                     return
