@@ -39,6 +39,9 @@ MAX_HELD = 1024
 MAX_HELD_CHARS = 4 * 1024 * 1024
 """Of these frames: all of them fit the outbox of a client that reads."""
 
+MAX_ENDED = 1000
+"""Threads of which it is remembered that their end was told."""
+
 MOVED = "ownerMoved"
 """Word of the error of a node that does not own the thread; no client sees it."""
 
@@ -49,6 +52,12 @@ _OF_TURN = re.compile(r'"threadId":"([^"\\]+)","turnId":"([^"\\]+)"')
 """Heads of messages of an app-server, whose members have one order, and the end of an item's."""
 TAIL_CHARS = 400
 """In which an event says behind its item which turn that is of."""
+
+
+RESOLVED = "serverRequest/resolved"
+GONE = frozenset({"thread/closed", "thread/deleted", "thread/archived"})
+NOTED = GONE | {TURN_STARTED, TURN_COMPLETED, ITEM_STARTED, ITEM_COMPLETED}
+"""Events that say how much a client has been told of its threads."""
 
 
 class LinkLost(Exception):
@@ -99,6 +108,8 @@ class NodeLink:
         self.is_lost = False
         self.followed: dict[str, Followed] = {}
         """Threads whose events come over this link."""
+        self._ended: dict[str, str] = {}
+        """By threads that it does not follow any more, the event that said so, until news do."""
         self.scope = anyio.CancelScope()
         """Cancel it to close the link."""
         self._socket = socket
@@ -122,6 +133,12 @@ class NodeLink:
     def is_idle(self) -> bool:
         """Whether it can be closed without anybody missing anything."""
         return not self.followed and not self._calls
+
+    def tells(self, thread_id: str, method: str) -> bool:
+        """Whether the client hears of a change of a list from the node, or has heard of it."""
+        if method == "thread/unarchived" or self._ended.get(thread_id) == method:
+            return self._ended.pop(thread_id, None) == method or thread_id in self.followed
+        return thread_id in self.followed or thread_id in self._ended
 
     async def introduce(self, params: Json) -> None:
         """Shake hands as the client did here.
@@ -252,7 +269,11 @@ class NodeLink:
     def _note(self, method: str, text: str) -> bool:
         """Note what a client is told of a thread; False: it has been told already."""
         if method in GONE:
-            self.followed.pop(from_json(text)["params"]["threadId"], None)
+            thread_id = from_json(text)["params"]["threadId"]
+            if self.followed.pop(thread_id, None) is not None and method != "thread/closed":
+                self._ended[thread_id] = method
+                if len(self._ended) > MAX_ENDED:
+                    del self._ended[next(iter(self._ended))]
             return True
         if method in (TURN_STARTED, TURN_COMPLETED):
             params = from_json(text)["params"]
@@ -352,9 +373,3 @@ def mark_of_item(method: str, text: str) -> tuple[str, Mark]:
         return tail[1], Mark(method, tail[2], head[1])
     params = from_json(text)["params"]
     return params["threadId"], Mark(method, params["turnId"], params["item"]["id"])
-
-
-RESOLVED = "serverRequest/resolved"
-GONE = frozenset({"thread/closed", "thread/deleted", "thread/archived"})
-NOTED = GONE | {TURN_STARTED, TURN_COMPLETED, ITEM_STARTED, ITEM_COMPLETED}
-"""Events that say how much a client has been told of its threads."""

@@ -49,12 +49,12 @@ class ListNews:
     """News between this node's clients and the other nodes."""
 
     def __init__(
-        self, services: Services, news: ThreadNews, follows: Callable[[str], set[int]]
+        self, services: Services, news: ThreadNews, told: Callable[[str, WireModel], set[int]]
     ) -> None:
-        """`follows` gives the clients that hear of a thread from its owner."""
+        """`told` gives the clients that hear of a change of a thread from its owner."""
         self._services = services
         self._news = news
-        self._follows = follows
+        self._told = told
         self._changed: dict[str, None] = {}
         self._has_changed = anyio.Event()
         self._known: OrderedDict[str, tuple[str | None, bool]] = OrderedDict()
@@ -153,8 +153,8 @@ class ListNews:
 
     def _announce(self, thread_id: str, event: WireModel) -> None:
         hub = self._services.hub
-        told = hub.connections.peers.keys() - hub.connections.of_nodes - self._follows(thread_id)
-        for connection_id in told:
+        others = hub.connections.peers.keys() - hub.connections.of_nodes
+        for connection_id in others - self._told(thread_id, event):
             hub.notify(connection_id, event)
 
 

@@ -24,11 +24,11 @@ from app_server.rpc.context import ConnectionId, InitializedClient, RequestConte
 from app_server.rpc.dispatch import storage_failed
 from app_server.rpc.hub import Hub
 from app_server.threads.owners import Owner, ThreadOwners
-from protocol.contract.methods import METHODS
+from protocol.contract.methods import METHOD_OF, METHODS
 from protocol.contract.specs import Access
 from protocol.jsonrpc.envelope import Request, render_error
 from protocol.jsonrpc.errors import RpcError, internal_error, invalid_request, overloaded
-from protocol.model import Json
+from protocol.model import Json, WireModel
 from protocol.thread_ids import is_thread_id, usual_form
 from protocol.threads.notifications import ThreadClosedNotification
 from protocol.turns.turn import Turn
@@ -70,12 +70,13 @@ class Group:
     routes: "set[ClientRoutes]" = field(default_factory=set)
     """Of the clients that are connected."""
 
-    def followers(self, thread_id: str) -> set[ConnectionId]:
-        """Return the clients of this node that another node tells of a thread."""
+    def told(self, thread_id: str, event: WireModel) -> set[ConnectionId]:
+        """Return the clients of this node that another node tells, or has told, of a change."""
+        method = METHOD_OF[type(event).__name__]
         return {
             routes.connection_id
             for routes in self.routes
-            if routes.connection_id is not None and routes.follows(thread_id)
+            if routes.connection_id is not None and routes.hears(thread_id, method)
         }
 
 
@@ -198,9 +199,9 @@ class ClientRoutes:
         """None before the client has introduced itself."""
         return None if self._end is None else self._end.connection_id
 
-    def follows(self, thread_id: str) -> bool:
-        """Whether events of a thread come to the client from another node."""
-        return any(thread_id in link.followed for link in self._links.values())
+    def hears(self, thread_id: str, method: str) -> bool:
+        """Whether the client is told of a change of a thread by the node that made it."""
+        return any(link.tells(thread_id, method) for link in self._links.values())
 
     def has_loaded(self, method: str) -> bool:
         """Whether a method is answered without waiting for an import."""

@@ -43,6 +43,7 @@ from app_server.sessions.registry import Sessions
 from app_server.threads.nodes import Nodes, NodeSettings
 from app_server.threads.opening.stores import open_stores
 from app_server.threads.servers import ServerEntry
+from protocol.model import WireModel
 
 if TYPE_CHECKING:
     from app_server.fleet.news import ListNews
@@ -158,8 +159,8 @@ class Core:
         if node is not None:
             group = (await load(_group_of))(node, services)
         if stores.news is not None:
-            follows = _nobody if group is None else group.followers
-            list_news = (await load(_list_news))(services, stores.news, follows)
+            told = _nobody if group is None else group.told
+            list_news = (await load(_list_news))(services, stores.news, told)
             background.start_soon(list_news.run)
         return cls(built, conversations, work, settings, stores.nodes, opened, group)
 
@@ -269,7 +270,7 @@ def _routing() -> ModuleType:
     return routing
 
 
-def _nobody(_: str) -> set[int]:
+def _nobody(_: str, __: WireModel) -> set[int]:
     return set()
 
 

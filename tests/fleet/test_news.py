@@ -78,6 +78,29 @@ async def test_who_follows_a_thread_hears_each_change_once(
                     assert await next_news(client) == ("thread/name/updated", name)
 
 
+async def test_who_follows_a_thread_hears_of_its_end_once(
+    tmp_path: Path, database_url: str
+) -> None:
+    async with running_nodes(tmp_path, database_url) as nodes:
+        first, second = nodes.all
+        nodes.model.scripts = [says("one"), says("two")]
+        async with first.client() as here, second.client() as there, second.client() as other:
+            for method, event in (("archive", "archived"), ("delete", "deleted")):
+                thread_id = await here.start_thread()
+                await here.turn(thread_id, "hi")
+                await there.call("thread/resume", {"threadId": thread_id})
+                asked = {"threadId": thread_id}
+                await here.call(f"thread/{method}", asked)
+                if method == "archive":
+                    await here.call("thread/unarchive", asked)
+                last = await here.start_thread()
+                for client in (there, other):
+                    heard = [await next_news(client)]
+                    while heard[-1] != ("thread/started", last):
+                        heard.append(await next_news(client))
+                    assert heard.count((f"thread/{event}", thread_id)) == 1
+
+
 async def test_news_that_were_lost_are_found(tmp_path: Path, database_url: str) -> None:
     async with running_nodes(tmp_path, database_url) as nodes:
         first, second = nodes.all
