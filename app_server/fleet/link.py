@@ -29,6 +29,7 @@ from app_server.rpc.context import ConnectionId, RequestContext
 from app_server.rpc.hub import Hub
 from app_server.threads.owners import Owner
 from protocol.jsonrpc.envelope import Answer, Request, RequestId
+from protocol.jsonrpc.errors import invalid_member
 from protocol.model import Json, JsonObject
 from protocol.threads.notifications import ServerRequestResolvedNotification
 
@@ -39,6 +40,8 @@ MAX_HELD = 1024
 MAX_HELD_CHARS = 4 * 1024 * 1024
 """Of these frames: all of them fit the outbox of a client that reads."""
 
+MAX_REQUEST_BYTES = 64 * 1024 * 1024
+"""Of a request as it is passed on: the node reads no more. Numbers may be longer than they came."""
 MAX_ENDED = 1000
 """Threads of which it is remembered that their end was told."""
 
@@ -200,6 +203,7 @@ class NodeLink:
 
         Raises:
             LinkLost, OwnerMoved
+            RpcError: it is too large.
         """
         if self.is_lost:
             raise OwnerMoved
@@ -213,7 +217,11 @@ class NodeLink:
                 message["params"] = request.params
             if request.trace is not None:
                 message["trace"] = request.trace
-            await self._socket.send(self._rendered(message))
+            sent = self._rendered(message)
+            if len(sent) > MAX_REQUEST_BYTES // 4 and len(sent.encode()) > MAX_REQUEST_BYTES:
+                rule = f"must have at most {MAX_REQUEST_BYTES} bytes for the node with the thread"
+                raise invalid_member("params", rule)
+            await self._socket.send(sent)
             text, is_error = await call.answer
         except anyio.EndOfStream:
             raise LinkLost from None

@@ -27,6 +27,7 @@ from app_server.rpc.hub import Hub
 from app_server.rpc.outbox import Delta
 from app_server.threads.owners import Owner
 from protocol.jsonrpc.envelope import Answer, Request, render_notification
+from protocol.jsonrpc.errors import RpcError
 from protocol.server.lifecycle import ClientInfo, InitializeCapabilities
 from protocol.turns.items import (
     AgentMessageThreadItem,
@@ -356,6 +357,20 @@ async def test_what_waits_for_a_batch_is_bounded() -> None:
         complete.set()
         await task
         assert at.client.heard[-1] == {"id": 7, "result": {}}
+
+
+async def test_a_request_that_the_node_would_not_read_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("app_server.fleet.link.MAX_REQUEST_BYTES", 1000)
+    async with linked() as at:
+        for text in ("x" * 1000, "é" * 500):
+            with pytest.raises(RpcError, match="`params` must have at most 1000 bytes"):
+                await at.link.call(Request(1, "turn/start", {"threadId": text}), at.context())
+        task = await at.begin("thread/read")
+        at.node.says({"id": at.node.sent[-1]["id"], "result": {}})
+        assert (await task)[1] is False
+        assert len(at.node.sent) == 1
 
 
 async def test_a_node_that_refuses_the_client_is_no_owner_to_ask() -> None:
