@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.harness import WAIT_S, claim, environment_without, write_config
+from tests.support.clients.python_sdk import use_the_sdk
+from tests.support.harness import claim, environment_without, write_config
 from tests.support.host.sandboxes import working_sandbox
 from tests.support.model import Gate, ScriptedModel, calls, says
 from tests.support.processes import EXECUTABLE
@@ -27,42 +28,7 @@ async def test_the_python_sdk_of_the_reference_works_unchanged(tmp_path: Path) -
         write_config(tmp_path, model.url)
         gate = Gate()
         model.scripts += [says("first"), says("sec", "ond"), [*says("third")[:2], gate]]
-        await asyncio.to_thread(_use_the_sdk, tmp_path, gate, asyncio.get_running_loop())
-
-
-def _use_the_sdk(home: Path, gate: Gate, loop: asyncio.AbstractEventLoop) -> None:
-    import openai_codex
-
-    environment = environment_without("APP_SERVER_HOME") | {"CODEX_HOME": str(home)}
-    config = openai_codex.CodexConfig(codex_bin=str(EXECUTABLE), env=environment, cwd=str(home))
-    with openai_codex.Codex(config) as codex:
-        thread = codex.thread_start()
-        assert thread.run("one").final_response == "first"
-        events = list(thread.turn("two").stream())
-        deltas = [
-            event.payload.delta  # type: ignore[union-attr]
-            for event in events
-            if event.method == "item/agentMessage/delta"
-        ]
-        assert deltas == ["sec", "ond"]
-        assert events[-1].method == "turn/completed"
-        turn = thread.turn("three")
-        asyncio.run_coroutine_threadsafe(gate.wait_until_reached(), loop).result(timeout=WAIT_S)
-        turn.interrupt()
-        *_, last = turn.stream()
-        loop.call_soon_threadsafe(gate.opened.set)
-        assert last.payload.turn.status.value == "interrupted"  # type: ignore[union-attr]
-        thread.set_name("by the SDK")
-        assert [found.id for found in codex.thread_list().data] == [thread.id]
-        resumed = codex.thread_resume(thread.id)
-        read = resumed.read(include_turns=True)
-        assert read.thread.name == "by the SDK"
-        assert [found.status.value for found in read.thread.turns] == [
-            "completed",
-            "completed",
-            "interrupted",
-        ]
-        assert codex.models().data[0].id == "scripted"
+        await asyncio.to_thread(use_the_sdk, EXECUTABLE, tmp_path, gate, asyncio.get_running_loop())
 
 
 @pytest.mark.slow
