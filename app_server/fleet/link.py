@@ -27,7 +27,7 @@ from app_server.fleet.catching_up import (
 from app_server.peer.node import NodeSocket, NodeUnreachable
 from app_server.rpc.context import ConnectionId, RequestContext
 from app_server.rpc.hub import Hub
-from app_server.threads.owners import Owner
+from app_server.threads.nodes import Owner
 from protocol.jsonrpc.envelope import Answer, Request, RequestId
 from protocol.jsonrpc.errors import invalid_member
 from protocol.model import Json, JsonObject

@@ -23,7 +23,7 @@ from app_server.rpc.connection import Requests
 from app_server.rpc.context import ConnectionId, InitializedClient, RequestContext
 from app_server.rpc.dispatch import storage_failed
 from app_server.rpc.hub import Hub
-from app_server.threads.owners import Owner, ThreadOwners
+from app_server.threads.nodes import Owner, ThreadOwners
 from protocol.contract.methods import METHOD_OF, METHODS
 from protocol.contract.specs import Access
 from protocol.jsonrpc.envelope import Request, render_error
@@ -127,7 +127,7 @@ class OwnRequests:
                     owner = await self._group.owners.owner(thread_id)
                 except OSError as exc:
                     return _error(context, request, storage_failed(exc, "no owner can be found"))
-                if owner is None or owner.node_id != self._group.owners.node_id:
+                if owner is None or owner.node_id != self._group.owners.own_id:
                     moved = invalid_request(
                         "the thread is not here", MOVED, threadId=thread_id, retriable=True
                     )
@@ -327,7 +327,7 @@ class ClientRoutes:
     async def _find_link(self, thread_id: str) -> NodeLink | None:
         while True:
             owner = await self._group.owners.owner(thread_id)
-            if owner is None or owner.node_id == self._group.owners.node_id:
+            if owner is None or owner.node_id == self._group.owners.own_id:
                 return None
             try:
                 return await self._link(owner)
@@ -444,7 +444,7 @@ class ClientRoutes:
         seen.early = seen.early or {}
         try:
             owner = await self._group.owners.owner(thread_id)
-            if owner is None or owner.node_id == self._group.owners.node_id:
+            if owner is None or owner.node_id == self._group.owners.own_id:
                 text = await self._requests.dispatch(context, request)
                 is_error = context.failure is not None
             else:

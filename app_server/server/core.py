@@ -121,7 +121,7 @@ class Core:
         stores = await open_stores(settings.home, settings.store, about)
         store = stores.threads
         if node is not None:
-            node.owners = stores.owners
+            node.owners = stores.nodes
         work = anyio.create_task_group()
         opened = AsyncExitStack()
         try:

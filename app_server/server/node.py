@@ -12,7 +12,7 @@ from app_server.config.values import ConfigError
 from app_server.fleet.routing import Group
 from app_server.handlers.services import Services
 from app_server.peer.node import NodeAddress, NodeUnreachable
-from app_server.threads.owners import Owner, ThreadOwners
+from app_server.threads.nodes import Owner, ThreadOwners
 from app_server.transport.guards import read_shared_secret
 from app_server.transport.node_tokens import NodeTokens
 from app_server.transport.websocket import NODE_SUBPROTOCOL
@@ -29,7 +29,7 @@ class GroupNode:
     @property
     def id(self) -> str | None:
         """Id of this node; see Node."""
-        return None if self.owners is None else self.owners.node_id
+        return None if self.owners is None else self.owners.own_id
 
     def now_s(self) -> float:
         """Return seconds that all nodes count alike; see Node."""

@@ -1,4 +1,4 @@
-"""The servers of a group: which there are, which of them live, and whether this one may go on.
+"""The servers of a group: which there are, which writes a thread, whether this one may go on.
 
 A server that keeps threads in files has no group.
 Source: docs/scale.md, "Nodes".
@@ -45,6 +45,15 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class Owner:
+    """A server that lives and writes a thread."""
+
+    node_id: str
+    address: str | None
+    """Where other nodes reach it; None: they do not."""
+
+
+@dataclass(frozen=True, slots=True)
 class LeaseEnded:
     """The lease of this server ended: so must what it does, as others may take over."""
 
@@ -68,12 +77,26 @@ ALONE = NodeSettings()
 """A server that others need not find."""
 
 
-class Nodes(Protocol):
-    """The servers that share a store, and the lease of this one."""
+class ThreadOwners(Protocol):
+    """The servers that write the threads of a store."""
 
     @property
     def own_id(self) -> str:
         """The id that this server has now."""
+
+    def now_s(self) -> float:
+        """Return the seconds of the store's clock, which all servers share; no I/O."""
+
+    async def owner(self, thread_id: str) -> Owner | None:
+        """Return the owner of a thread, this server included; None: none lives, or no such thread.
+
+        Raises:
+            OSError: the store cannot be asked.
+        """
+
+
+class Nodes(ThreadOwners, Protocol):
+    """The servers that share a store, and the lease of this one."""
 
     @property
     def is_held(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import jwt
 
+from app_server.runtime.counted_warnings import warn_counted
 from app_server.transport.signed_tokens import ALGORITHM, COMPACT
 from app_server.transport.tokens import Headers, presented_token
 
@@ -20,6 +21,8 @@ ISSUER = "app-server node"
 """A token that the same secret signs for clients has another one."""
 LIFE_S = 60
 """Seconds."""
+LEEWAY_S = 10
+"""Seconds by which two nodes may differ in what they take for the time of the database."""
 MAX_REMEMBERED = 65_536
 """Tokens of the last minute, which are not accepted again; beyond it none is accepted."""
 
@@ -61,7 +64,7 @@ class NodeTokens:
         token = presented_token(headers)
         reason = "it has none" if token is None else self._refusal(token)
         if reason is not None:
-            logger.warning("a connection of a node was refused: %s", reason)
+            warn_counted(logger, "a connection of a node was refused: %s", reason)
         return reason is None
 
     def _refusal(self, token: str) -> str | None:
@@ -98,7 +101,7 @@ class NodeTokens:
             return "it is this node itself: its address leads here"
         if claims["aud"] != me:
             return f"node {_shown(sender)} looks for another one: the address of that leads here"
-        if not now_s < ends_s <= now_s + LIFE_S + 1:
+        if not now_s < ends_s + LEEWAY_S <= now_s + LIFE_S + 2 * LEEWAY_S:
             return "its token is over"
         while self._used and (oldest := next(iter(self._used.items())))[1] <= now_s:
             del self._used[oldest[0]]
@@ -106,7 +109,7 @@ class NodeTokens:
             return "its token was shown before"
         if len(self._used) >= MAX_REMEMBERED:
             return f"{MAX_REMEMBERED} tokens were shown in the last minute"
-        self._used[number] = ends_s
+        self._used[number] = ends_s + LEEWAY_S
         return None
 
 

@@ -25,7 +25,7 @@ from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.context import InitializedClient, RequestContext
 from app_server.rpc.hub import Hub
 from app_server.rpc.outbox import Delta
-from app_server.threads.owners import Owner
+from app_server.threads.nodes import Owner
 from protocol.jsonrpc.envelope import Answer, Request, render_notification
 from protocol.jsonrpc.errors import RpcError
 from protocol.server.lifecycle import ClientInfo, InitializeCapabilities

@@ -15,7 +15,7 @@ from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.context import InitializedClient, RequestContext
 from app_server.rpc.hub import Hub
 from app_server.rpc.outbox import Delta
-from app_server.threads.owners import Owner
+from app_server.threads.nodes import Owner
 from protocol.jsonrpc.envelope import Request, render_error
 from protocol.jsonrpc.errors import internal_error
 from protocol.server.lifecycle import ClientInfo, InitializeCapabilities
@@ -52,7 +52,7 @@ class Owners:
     """Each thread has an owner of its own."""
 
     address: str
-    node_id: str = "this"
+    own_id: str = "this"
 
     def now_s(self) -> float:
         return 0.0

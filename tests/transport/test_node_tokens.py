@@ -7,7 +7,7 @@ import pytest
 from websockets.datastructures import Headers
 
 from app_server.transport import node_tokens
-from app_server.transport.node_tokens import ISSUER, LIFE_S, NodeTokens
+from app_server.transport.node_tokens import ISSUER, LEEWAY_S, LIFE_S, NodeTokens
 
 SECRET = b"a secret of thirty-two bytes, or more"
 ME = "01a2203f-860d-7120-b637-669d9cbe38b5"
@@ -35,17 +35,31 @@ def signed(secret: bytes = SECRET, **claims: object) -> str:
     return jwt.encode(given, secret, algorithm="HS256")
 
 
-def test_a_token_lets_its_node_in_once_and_within_a_minute() -> None:
+async def test_a_token_lets_its_node_in_once_and_within_a_minute() -> None:
     mine, others = Clock(), Clock(OTHER)
     here, there = NodeTokens(SECRET, mine), NodeTokens(SECRET, others)
     token = there.issue(ME)
     assert here.lets_in(shown(token))
     assert not here.lets_in(shown(token))
     late = there.issue(ME)
-    mine.at_s = 1000.0 + LIFE_S
+    mine.at_s = 1000.0 + LIFE_S + LEEWAY_S
     assert not here.lets_in(shown(late))
     others.at_s = mine.at_s
     assert here.lets_in(shown(there.issue(ME)))
+
+
+@pytest.mark.parametrize("ahead_s", [-LEEWAY_S, LEEWAY_S])
+async def test_nodes_may_differ_a_little_in_the_time(ahead_s: int) -> None:
+    others = Clock(OTHER, 1000.0 + ahead_s)
+    here, there = NodeTokens(SECRET, Clock()), NodeTokens(SECRET, others)
+    token = there.issue(ME)
+    assert [here.lets_in(shown(token)) for _ in range(2)] == [True, False]
+
+
+async def test_refusals_are_counted_and_not_logged_each(caplog: pytest.LogCaptureFixture) -> None:
+    tokens = NodeTokens(SECRET, Clock())
+    assert not any(tokens.lets_in(Headers()) for _ in range(3))
+    assert caplog.messages == ["a connection of a node was refused: it has none"]
 
 
 @pytest.mark.parametrize(
@@ -60,28 +74,28 @@ def test_a_token_lets_its_node_in_once_and_within_a_minute() -> None:
         signed(aud=OTHER),
         signed(aud=[ME]),
         signed(aud=None),
-        signed(exp=1000),
-        signed(exp=1000 + 2 * LIFE_S),
+        signed(exp=1000 - LEEWAY_S),
+        signed(exp=1001 + LIFE_S + LEEWAY_S),
         signed(exp=None),
         signed(exp="soon"),
         signed(jti=None),
         jwt.encode({"iss": ISSUER, "sub": OTHER, "aud": ME, "exp": 1060, "jti": "x"}, "", "none"),
     ],
 )
-def test_others_are_refused(token: str) -> None:
+async def test_others_are_refused(token: str) -> None:
     assert not NodeTokens(SECRET, Clock()).lets_in(shown(token))
 
 
-def test_the_form_that_others_are_made_of_is_accepted() -> None:
+async def test_the_form_that_others_are_made_of_is_accepted() -> None:
     assert NodeTokens(SECRET, Clock()).lets_in(shown(signed()))
     assert not NodeTokens(SECRET, Clock(None)).lets_in(shown(signed()))
     assert not NodeTokens(SECRET, Clock()).lets_in(Headers())
 
 
-def test_no_more_are_remembered_than_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_more_are_remembered_than_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_tokens, "MAX_REMEMBERED", 2)
     clock, sender = Clock(), NodeTokens(SECRET, Clock(OTHER))
     tokens = NodeTokens(SECRET, clock)
     assert [tokens.lets_in(shown(sender.issue(ME))) for _ in range(3)] == [True, True, False]
-    clock.at_s += LIFE_S
+    clock.at_s += LIFE_S + LEEWAY_S
     assert tokens.lets_in(shown(signed(exp=clock.at_s + 1)))

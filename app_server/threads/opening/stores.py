@@ -18,7 +18,6 @@ from app_server.threads.ledger import SignalStore
 from app_server.threads.news import ThreadNews
 from app_server.threads.nodes import ALONE, Nodes, NodeSettings
 from app_server.threads.opening.servers import running_servers
-from app_server.threads.owners import ThreadOwners
 from app_server.threads.servers import RunningServers
 from app_server.threads.store import ThreadStore
 
@@ -40,8 +39,6 @@ class Stores:
     environments: AddedEnvironments
     nodes: Nodes | None = None
     """With a database alone: its servers, and the lease of this one."""
-    owners: ThreadOwners | None = None
-    """With a database alone: which of its servers writes a thread."""
     news: ThreadNews | None = None
     """With a database alone: what its servers tell one another of threads."""
 
@@ -72,7 +69,6 @@ async def open_stores(
             running_servers(home),
             made.environments(database),
             threads.nodes,
-            threads,
             made.news(database),
         )
     return Stores(

@@ -22,13 +22,20 @@ import anyio.to_thread
 import psycopg
 
 from app_server.runtime.clock import STARTED_AT
-from app_server.threads.failures import Holder, OwnershipLost, StoreUnavailable
+from app_server.threads.failures import (
+    Holder,
+    InvalidThreadId,
+    OwnershipLost,
+    StoreUnavailable,
+    uuid_of,
+)
 from app_server.threads.nodes import (
     LeaseEnded,
     LeaseNews,
     LeaseRenewed,
     Node,
     NodeSettings,
+    Owner,
     ThreadsLost,
 )
 from app_server.threads.postgresql.database import AsyncConnection, Database, failure_of
@@ -65,15 +72,16 @@ ANNOUNCED = """
 INSERT INTO nodes (
     id, host, pid, started_at, address, is_reached, version, settings_digest, expires_at
 ) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, clock_timestamp() + %s * interval '1 second')
-RETURNING lock
+RETURNING lock, extract(epoch FROM clock_timestamp())::float8
 """
 _RENEWED = """
 UPDATE nodes SET expires_at = clock_timestamp() + %s * interval '1 second'
-WHERE id = %s AND NOT dead RETURNING lock
+WHERE id = %s AND NOT dead RETURNING extract(epoch FROM clock_timestamp())::float8
 """
 _OTHERS = f"""
 SELECT id, expires_at, expires_at < clock_timestamp(), {_LOCK_HELD},
-    clock_timestamp() > pg_postmaster_start_time() + %s * interval '1 second'
+    clock_timestamp() > pg_postmaster_start_time() + %s * interval '1 second',
+    coalesce(address = %s AND (is_reached OR host = %s), false)
 FROM nodes WHERE NOT dead AND id <> %s
 """
 _MARKED = """
@@ -88,6 +96,11 @@ _LEFT_BEHIND = f"""
 SELECT id::text FROM threads
 WHERE tenant = (SELECT current_tenant()) AND has_work AND owner IS NOT NULL AND NOT {LIVES}
 ORDER BY random() LIMIT {MAX_LEFT_BEHIND}
+"""
+_OWNER = """
+SELECT nodes.id::text, CASE WHEN nodes.is_reached THEN nodes.address END
+FROM threads JOIN nodes ON nodes.id = threads.owner
+WHERE threads.id = %s AND NOT nodes.dead
 """
 _NODE = """
 SELECT nodes.id::text, host, pid, started_at, address, version,
@@ -133,8 +146,10 @@ class PostgresNodes:
         """Number of the advisory lock, once there is a row."""
         self._has_lock = False
         self._renew_at = 0.0
-        self._may_mark_from = float("-inf")
-        """After this server was without the database, others get the time to come back too."""
+        self._ahead_s = 0.0
+        """By how much the database's clock is ahead of the monotonic one of this process."""
+        self._may_mark_from = float("inf")
+        """Others get the time to come back, too: nobody knows how long the database was away."""
         self._free_since: dict[UUID, tuple[datetime, float]] = {}
         """When the locks of others were first seen free, and how long their leases were then."""
         self._news: deque[LeaseNews] = deque()
@@ -213,12 +228,9 @@ class PostgresNodes:
 
     async def _connected(self) -> AsyncConnection:
         if self._session is None or self._session.closed:
-            was_there = self._lock is not None
             self._session, self._has_lock = await self._database.connect_async(), False
             self._renew_at = 0.0
-            if was_there:
-                # They may have lost it too.
-                self._may_mark_from = time.monotonic() + self._settings.lease_s
+            self._may_mark_from = time.monotonic() + self._settings.lease_s
             self._free_since.clear()
         return self._session
 
@@ -226,13 +238,17 @@ class PostgresNodes:
         sent = time.monotonic()
         if self._lock is not None:
             values = self._settings.lease_s, self.id
-            if await (await session.execute(_RENEWED, values)).fetchone() is None:
+            renewed = await (await session.execute(_RENEWED, values)).fetchone()
+            if renewed is not None:
+                self._note_clock(renewed[0])
+            else:
                 logger.error("this node was taken for dead, and begins anew under another id")
                 self._lock, self._has_lock, self.id = None, False, uuid.uuid4()
                 self._tell(ThreadsLost("all"))
         if self._lock is None:
-            (lock,) = await _one(session, ANNOUNCED, *announcement(self.id, self._settings))
-            self._lock = int(lock)
+            announced = announcement(self.id, self._settings)
+            self._lock, now_s = await _one(session, ANNOUNCED, *announced)
+            self._note_clock(now_s)
         self._renew_at = sent + RENEW_SHARE * self._settings.lease_s
         self.held_until = sent + self._settings.lease_s
         was_lost, self.is_held = not self.is_held, True
@@ -240,6 +256,13 @@ class PostgresNodes:
             self._tell(LeaseRenewed())
         else:
             self._wake()
+
+    def _note_clock(self, now_s: float) -> None:
+        self._ahead_s = now_s - time.monotonic()
+
+    def now_s(self) -> float:
+        """Return the seconds of the database's clock; see Nodes.now_s."""
+        return time.monotonic() + self._ahead_s
 
     def require_held(self) -> None:
         """Refuse to go on after the lease has ended.
@@ -297,10 +320,11 @@ class PostgresNodes:
         session = self._session
         assert session is not None
         now = time.monotonic()
-        found = await session.execute(_OTHERS, (self._settings.lease_s, self.id))
-        others = await found.fetchall()
+        settings = self._settings
+        values = settings.lease_s, settings.address, socket.gethostname(), self.id
+        others = await (await session.execute(_OTHERS, values)).fetchall()
         free, self._free_since = self._free_since, {}
-        for node_id, expires_at, is_over, is_locked, is_long_up in others:
+        for node_id, expires_at, is_over, is_locked, is_long_up, is_replaced in others:
             since = now
             if not is_locked:
                 seen_expiry, since = free.get(node_id, (expires_at, now))
@@ -308,13 +332,23 @@ class PostgresNodes:
                 self._free_since[node_id] = expires_at, since
             if not is_over and now - since < LOCK_FREE_S:
                 continue
-            if now < self._may_mark_from or not is_long_up:
+            # One at this server's own address does not come back.
+            if not is_replaced and (now < self._may_mark_from or not is_long_up):
                 continue
             marked = await session.execute(_MARKED, (node_id, expires_at))
             if await marked.fetchone() is not None:
                 reason = "its lease ran out" if is_over else "its process ended"
                 logger.warning("node %s is dead: %s", node_id, reason)
                 await session.execute(_FORGOTTEN, (self.id,))
+
+    async def owner(self, thread_id: str) -> Owner | None:
+        """Return the owner of a thread; see Nodes.owner."""
+        try:
+            known = uuid_of(thread_id)
+        except InvalidThreadId:
+            return None
+        rows = await anyio.to_thread.run_sync(self._asked, _OWNER, known)
+        return Owner(*rows[0]) if rows else None
 
     async def left_behind(self) -> Sequence[str]:
         """Return threads that a dead node had at work; see Nodes.left_behind."""

@@ -39,7 +39,6 @@ from app_server.threads.log.reading import (
 )
 from app_server.threads.log.state import ThreadState, begin
 from app_server.threads.nodes import ALONE, NodeSettings
-from app_server.threads.owners import Owner
 from app_server.threads.postgresql.database import Database
 from app_server.threads.postgresql.history import PostgresHistory
 from app_server.threads.postgresql.lists import (
@@ -64,8 +63,9 @@ from protocol.log.rollout import Record, ThreadCreated, render_record
 
 logger = logging.getLogger(__name__)
 
-SUSPECT_S = 5.0
-"""Seconds for which a thread whose server may be dead is waited for, until it is busy."""
+SUSPECT_S = 13.0
+"""Seconds for which a thread whose server may be dead is waited for, until it is busy: a server
+that has just started takes nobody for dead for a lease, which is 10 s unless it is set."""
 SUSPECT_PAUSE_S = 0.1
 KEPT_S = 1.0
 """Seconds until a thread that could not be given back is given back again."""
@@ -82,13 +82,6 @@ _HOLDER = f"""
 SELECT nodes.pid, nodes.started_at, nodes.address, owner = %(me)s
 FROM threads LEFT JOIN nodes ON nodes.id = threads.owner
 WHERE threads.id = %(id)s AND owner IS NOT NULL AND {LIVES}
-"""
-_OWNER = """
-SELECT extract(epoch FROM clock_timestamp())::float8, found.id, found.address
-FROM (VALUES (1)) AS asked LEFT JOIN (
-    SELECT nodes.id::text AS id, nodes.address FROM threads JOIN nodes ON nodes.id = threads.owner
-    WHERE threads.id = %(id)s AND NOT nodes.dead
-) AS found ON true
 """
 LEFT = UUID(int=0)
 """Owner of a thread that was given back with work: anybody takes it up."""
@@ -313,13 +306,6 @@ class DatabaseThreads:
         if row is not None and not row[3]:
             raise ThreadBusy(Holder(row[0], row[1], row[2]))
 
-    def owner(self, thread_id: UUID | None) -> tuple[float, Owner | None]:
-        """Return the database's time in seconds, and the owner of a thread if it lives."""
-        with self.database.connection() as connection:
-            row = connection.execute(_OWNER.encode(), {"id": thread_id}).fetchone()
-        assert row is not None, "there is a row for each time"
-        return row[0], None if row[1] is None else Owner(row[1], row[2])
-
     def exists(self, thread_id: UUID) -> bool:
         """Whether a thread is stored."""
         with self.database.connection() as connection:
@@ -355,8 +341,6 @@ class PostgresStore:
         )
         self._threads = DatabaseThreads(database, self.nodes, self._appenders, self._note_change)
         self._locks: WeakValueDictionary[str, anyio.Lock] = WeakValueDictionary()
-        self._ahead_s = 0.0
-        """By how much the database's clock is ahead of the monotonic one of this process."""
         self.lists = PostgresLists(database, self.nodes)
         """Lists of all threads."""
         self.history = PostgresHistory(database, self.lists)
@@ -373,7 +357,6 @@ class PostgresStore:
         await anyio.to_thread.run_sync(self._database.open)
         await anyio.to_thread.run_sync(require_usable, self._database)
         await self.nodes.open()
-        await self._ask_owner(None)
         await self.organization.refresh()
 
     async def run(self) -> None:
@@ -501,27 +484,6 @@ class PostgresStore:
             with anyio.CancelScope(shield=True):
                 await self.unload(thread)
         return thread.state, added
-
-    @property
-    def node_id(self) -> str:
-        """Id of this server; see ThreadOwners."""
-        return self.nodes.own_id
-
-    def now_s(self) -> float:
-        """Return the seconds of the database's clock; see ThreadOwners."""
-        return time.monotonic() + self._ahead_s
-
-    async def owner(self, thread_id: str) -> Owner | None:
-        """Return the owner of a thread; see ThreadOwners."""
-        try:
-            return await self._ask_owner(uuid_of(thread_id))
-        except InvalidThreadId:
-            return None
-
-    async def _ask_owner(self, thread_id: UUID | None) -> Owner | None:
-        now_s, owner = await anyio.to_thread.run_sync(self._threads.owner, thread_id)
-        self._ahead_s = now_s - time.monotonic()
-        return owner
 
     async def exists(self, thread_id: str) -> bool:
         """Whether a thread is stored; those in memory alone are not.

@@ -1,6 +1,7 @@
 """Leases of nodes: renewed, run out, marked; and addresses that two nodes have."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -23,6 +24,7 @@ from tests.support.threads.stores import created
 pytestmark = pytest.mark.postgresql
 
 LONG_S = 600
+HOUR_S = 3600
 ADDRESS = "ws://10.0.0.1:4500"
 
 
@@ -41,7 +43,8 @@ async def opened(url: str, **settings: Any) -> AsyncIterator[PostgresStore]:
 
 def asked(url: str, statement: str, *values: Any) -> list[tuple[Any, ...]]:
     with psycopg.connect(url, autocommit=True) as connection:
-        return connection.execute(statement.encode(), values).fetchall()
+        cursor = connection.execute(statement.encode(), values)
+        return cursor.fetchall() if cursor.description else []
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -123,6 +126,46 @@ async def test_a_node_without_the_database_says_so_at_the_end_of_its_lease(
         with anyio.fail_after(WAIT_S):
             assert await store.nodes.news() == LeaseRenewed()
         await store.nodes.require_lease()
+
+
+async def test_a_node_that_starts_gives_others_the_time_to_come_back(database_url: str) -> None:
+    over = "UPDATE nodes SET expires_at = 'epoch' WHERE id = %s RETURNING 1"
+    alive = "SELECT 1 FROM nodes WHERE id = %s AND NOT dead"
+    silent = PostgresStore(Database(database_url), NodeSettings(address="ws://10.0.0.2:1"))
+    before = PostgresStore(Database(database_url), NodeSettings(address=ADDRESS))
+    for store in (silent, before):
+        await store.open()
+        # As after a long time without the database.
+        asked(database_url, over, store.nodes.id)
+    # Else others would have the time because of its own start.
+    long_up = "SELECT 1 WHERE clock_timestamp() > pg_postmaster_start_time() + interval '3 s'"
+    await until(lambda: bool(asked(database_url, long_up)))
+    async with opened(database_url, lease_s=3, address=ADDRESS):
+        # The one that ran in its place cannot come back.
+        assert not asked(database_url, alive, before.nodes.id)
+        assert asked(database_url, alive, silent.nodes.id)
+        await until(lambda: not asked(database_url, alive, silent.nodes.id))
+    await silent.aclose()
+    await before.aclose()
+
+
+async def test_the_clock_of_the_database_is_looked_at_with_each_renewal(
+    database_url: str, cluster: Cluster
+) -> None:
+    name = name_of(database_url)
+    cluster.administer(f"ALTER DATABASE {name} SET search_path TO public, pg_catalog")
+    for statement in (
+        "CREATE TABLE clock AS SELECT interval '0' AS step",
+        "CREATE FUNCTION clock_timestamp() RETURNS timestamptz LANGUAGE sql VOLATILE AS "
+        "'SELECT pg_catalog.clock_timestamp() + step FROM clock'",
+    ):
+        asked(database_url, statement)
+    async with opened(database_url, lease_s=3) as store:
+        assert abs(store.nodes.now_s() - time.time()) < HOUR_S / 2
+        asked(database_url, "UPDATE clock SET step = interval '1 hour'")
+        with anyio.fail_after(WAIT_S):
+            while store.nodes.now_s() < time.time() + HOUR_S / 2:
+                await anyio.sleep(0.05)
 
 
 async def test_two_nodes_with_one_address_are_refused_by_name(database_url: str) -> None:
