@@ -301,8 +301,10 @@ class GroupAppender:
                 append.is_over = True
                 if not append.turn.done():
                     append.turn.set_result(None)
-            if self._waiting:
-                self._waiting[0].turn.set_result(None)
+            # The caller of one may have been cancelled; then another one writes it.
+            waits = next((append for append in self._waiting if not append.turn.done()), None)
+            if waits is not None:
+                waits.turn.set_result(None)
             else:
                 self._is_writing = False
 

@@ -27,6 +27,7 @@ from app_server.threads.postgresql.records import (
 )
 from app_server.threads.postgresql.store import PostgresStore
 from protocol.log.rollout import HistoryAppended, NameChanged, SignalMark, render_record
+from tests.support.harness import WAIT_S
 from tests.support.postgresql import Cluster, name_of
 from tests.support.receiver.stages import entry
 from tests.support.threads.stores import created, raw
@@ -180,6 +181,39 @@ async def test_an_append_beside_one_that_met_a_fault_is_not_acknowledged(
     # While the first is sent the others come together into the next statement.
     ends = await asyncio.gather(*map(write, range(3)), return_exceptions=True)
     assert [type(end) for end in ends] == [RuntimeError, RuntimeError, StoreUnavailable]
+
+
+async def test_an_append_whose_caller_was_cancelled_holds_up_no_other(database_url: str) -> None:
+    async with opened(database_url) as store:
+        threads = [await store.create(created()) for _ in range(4)]
+
+        def locked() -> psycopg.Connection[Any]:
+            connection = psycopg.connect(database_url)
+            connection.execute("LOCK TABLE records IN EXCLUSIVE MODE")
+            return connection
+
+        lock = await asyncio.to_thread(locked)
+        writes = [asyncio.create_task(thread.append(named(1))) for thread in threads]
+        await until_waiting(database_url)
+        writes[1].cancel()
+        await asyncio.wait({writes[1]})
+        await asyncio.to_thread(lock.close)
+        async with asyncio.timeout(WAIT_S):
+            ends = await asyncio.gather(*writes, return_exceptions=True)
+        assert [type(end) for end in ends] == [type(None), asyncio.CancelledError] + [
+            type(None)
+        ] * 2
+        await asyncio.wait_for(threads[0].append(named(2)), WAIT_S)
+        for thread in (threads[0], *threads[2:]):
+            await store.unload(thread)
+
+
+async def until_waiting(url: str) -> None:
+    """Wait until an append waits for a lock."""
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    async with asyncio.timeout(WAIT_S):
+        while not await asyncio.to_thread(asked, url, waiting):
+            await asyncio.sleep(0.02)
 
 
 async def test_an_owner_that_was_replaced_writes_nothing_more(database_url: str) -> None:
