@@ -109,13 +109,15 @@ class Core:
 
         Raises:
             HomeUnusable: the stored threads cannot be opened.
+            ConfigError: nobody can say where the others of the group reach this node.
         """
         hub = Hub(SystemClock().now_ms)
         conversations = Conversations(hub, settings.connection)
+        address = _address(urls) if node is None else node.announced(urls)
         about = NodeSettings(
             lease_s=settings.lease_s,
-            address=_address(settings, urls),
-            is_reached=settings.node is not None,
+            address=address,
+            is_reached=node is not None and address is not None,
             version=VERSION,
         )
         stores = await open_stores(settings.home, settings.store, about)
@@ -254,12 +256,8 @@ def _ownership() -> "type[Ownership]":
     return Ownership
 
 
-def _address(settings: Settings, urls: Sequence[str]) -> str | None:
+def _address(urls: Sequence[str]) -> str | None:
     """Return where others find this server."""
-    if settings.node is not None:
-        if settings.node.address is not None:
-            return settings.node.address
-        return next((url for url in urls if url.startswith("ws://")), None)
     return next((url for url in urls if url != "stdio://"), None)
 
 

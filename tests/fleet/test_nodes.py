@@ -123,6 +123,40 @@ def test_settings_that_make_no_sense_are_refused(keys: dict[str, object], proble
         read_node(Config(keys).view(), Path("/home"))
 
 
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]"])
+def test_a_node_that_listens_on_all_addresses_names_one(
+    tmp_path: Path, database_url: str, host: str
+) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    (tmp_path / "config.toml").write_text('node_secret_file = "secret"\n')
+    (tmp_path / "token").write_text("a token of thirty-two bytes, or more")
+    auth = ["--ws-auth", "capability-token", "--ws-token-file", str(tmp_path / "token")]
+    words = ["--home", str(tmp_path), "--store", database_url, "--listen", f"ws://{host}:0"]
+    ended = run_cli(*words, *auth)
+    assert ended.returncode == 1
+    (line,) = [line for line in ended.stderr.splitlines() if "listening on" not in line]
+    assert f"node_address: must be set where a node listens at ws://{host}:" in line
+
+
+async def test_a_node_without_an_address_passes_on_and_is_passed_nothing(
+    tmp_path: Path, database_url: str
+) -> None:
+    async with running_nodes(tmp_path, database_url, 1) as nodes:
+        home = nodes.home(1)
+        write_config(home, nodes.model.url, f'node_secret_file = "{tmp_path}/secret"\n')
+        options = ["--store", database_url]
+        async with (
+            running(home, f"unix://{home}/socket", options=options) as hidden,
+            hidden.client() as there,
+            nodes.all[0].client() as here,
+        ):
+            thread_id = await there.start_thread()
+            failed = await here.refusal("thread/resume", {"threadId": thread_id})
+            assert failed.data["code"] == "ownerUnreachable"
+            resumed = await there.call("thread/resume", {"threadId": await here.start_thread()})
+            assert resumed["thread"]["status"] == {"type": "idle"}
+
+
 def test_settings_of_a_node() -> None:
     assert read_node(Config({}).view(), Path("/home")) is None
     keys = {"node_secret_file": "secret", "node_address": "wss://a.example/nodes"}
