@@ -1,11 +1,13 @@
-"""One client that follows threads of as many nodes as it may, and of one more."""
+"""Routes of one client to nodes that the test plays: how many, and what becomes of lost ones."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import anyio
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.typing import Subprotocol
 
@@ -34,17 +36,27 @@ class Client:
     initialized: InitializedClient | None = SESSION
     is_of_node: bool = False
     is_behind: bool = False
-    heard: list[str] = field(default_factory=list)
+    heard: list[Any] = field(default_factory=list)
+    more: asyncio.Event = field(default_factory=asyncio.Event)
+    is_given_up: bool = False
     load: ConnectionLoad = field(default_factory=lambda: ConnectionLoad(0, 0, 0))
 
     def post(self, text: str, delta: Delta | None = None) -> None:
-        self.heard.append(text)
+        self.heard.append(json.loads(text))
+        self.more.set()
 
     async def wait_for_room(self) -> None:
         raise AssertionError("it is not behind")
 
     def give_up(self) -> None:
-        raise AssertionError("it has missed nothing")
+        self.is_given_up = True
+        self.more.set()
+
+    async def until_given_up(self) -> None:
+        with anyio.fail_after(60):
+            while not self.is_given_up:
+                self.more.clear()
+                await self.more.wait()
 
 
 @dataclass(frozen=True)
@@ -83,17 +95,29 @@ class Here:
 class Nodes:
     """All other nodes, as one server."""
 
-    open: int = 0
+    turns: list[Any] = field(default_factory=list)
+    """Turns of each thread, the newest first."""
+    errors: list[Any] = field(default_factory=list)
+    """Errors that the next resumes are answered with."""
+    connections: set[ServerConnection] = field(default_factory=set)
 
     async def converse(self, connection: ServerConnection) -> None:
-        self.open += 1
+        self.connections.add(connection)
         async for text in connection:
             message = json.loads(text)
-            if "id" in message:
-                thread = {"id": message["params"].get("threadId"), "turns": []}
-                answer = {"id": message["id"], "result": {"thread": thread}}
-                await connection.send(json.dumps(answer, separators=(",", ":")))
-        self.open -= 1
+            if "id" not in message:
+                continue
+            thread = {"id": message["params"].get("threadId"), "turns": []}
+            outcome: Any = {"result": {"thread": thread, "data": self.turns}}
+            if message["method"] == "thread/resume" and self.errors:
+                outcome = {"error": self.errors.pop(0)}
+            answer = {"id": message["id"], **outcome}
+            await connection.send(json.dumps(answer, separators=(",", ":")))
+        self.connections.discard(connection)
+
+    async def close_all(self, code: int) -> None:
+        for connection in list(self.connections):
+            await connection.close(code)
 
 
 @dataclass
@@ -103,6 +127,7 @@ class Routed:
     routes: ClientRoutes
     connection_id: int
     nodes: Nodes
+    client: Client
 
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         initialized = None if method == "initialize" else SESSION
@@ -125,9 +150,10 @@ async def routed() -> AsyncIterator[Routed]:
             is_loaded=lambda thread_id: False,
             address_of=lambda owner: NodeAddress(url, "token", "s"),
         )
-        with hub.connect(Client()) as connection_id:
+        client = Client()
+        with hub.connect(client) as connection_id:
             async with client_routes(Here(), group) as routes:
-                at = Routed(routes, connection_id, nodes)
+                at = Routed(routes, connection_id, nodes, client)
                 await at.ask("initialize", {})
                 yield at
 
@@ -151,3 +177,45 @@ async def test_a_client_follows_threads_of_at_most_so_many_owners() -> None:
         # In any form of its id a thread is the same.
         shouted = {"threadId": thread_of(MAX_OWNERS).upper()}
         assert "result" in await at.ask("thread/name/set", {**shouted, "name": "n"})
+
+
+FOLLOWED = thread_of(0)
+
+
+def turn(number: int) -> dict[str, Any]:
+    return {"id": str(number), "items": [], "status": "completed"}
+
+
+async def test_a_client_that_reads_too_slowly_for_the_owner_is_given_up() -> None:
+    async with routed() as at:
+        await at.ask("thread/resume", {"threadId": FOLLOWED})
+        await at.nodes.close_all(1013)
+        await at.client.until_given_up()
+
+
+async def test_a_client_that_has_missed_many_turns_is_given_up() -> None:
+    async with routed() as at:
+        await at.ask("thread/resume", {"threadId": FOLLOWED})
+        at.nodes.turns = [turn(number) for number in range(5, 0, -1)]
+        await at.nodes.close_all(1011)
+        await at.client.until_given_up()
+        assert at.client.heard == []
+
+
+async def test_a_thread_that_has_gone_meanwhile_is_closed_and_others_are_tried_again() -> None:
+    gone = {"code": -32600, "message": "gone", "data": {"code": "threadNotFound"}}
+    late = {"code": -32001, "message": "Server overloaded; retry later."}
+    for errors, heard in (
+        ([gone], ["thread/closed"]),
+        ([late, late], ["turn/started", "turn/completed"]),
+    ):
+        async with routed() as at:
+            await at.ask("thread/resume", {"threadId": FOLLOWED})
+            at.nodes.turns, at.nodes.errors = [turn(1)], errors
+            await at.nodes.close_all(1011)
+            with anyio.fail_after(60):
+                while len(at.client.heard) < len(heard):
+                    at.client.more.clear()
+                    await at.client.more.wait()
+            assert [message["method"] for message in at.client.heard] == heard
+            assert not at.client.is_given_up
