@@ -59,7 +59,8 @@ TAIL_CHARS = 400
 
 RESOLVED = "serverRequest/resolved"
 GONE = frozenset({"thread/closed", "thread/deleted", "thread/archived"})
-NOTED = GONE | {TURN_STARTED, TURN_COMPLETED, ITEM_STARTED, ITEM_COMPLETED}
+MARKED = frozenset({TURN_STARTED, TURN_COMPLETED, ITEM_STARTED, ITEM_COMPLETED})
+NOTED = GONE | MARKED
 """Events that say how much a client has been told of its threads."""
 
 
@@ -283,15 +284,12 @@ class NodeLink:
                 if len(self._ended) > MAX_ENDED:
                     del self._ended[next(iter(self._ended))]
             return True
-        if method in (TURN_STARTED, TURN_COMPLETED):
-            params = from_json(text)["params"]
-            thread_id, mark = params["threadId"], Mark(method, params["turn"]["id"])
+        thread_id, mark = mark_of(method, text)
+        followed = self.followed.get(thread_id)
+        if followed is None and not mark.item_id:
             # A review is in a thread of its own, which the client follows without asking for it.
-            followed = self.followed.setdefault(thread_id, Followed())
-            return followed.note(mark)
-        thread_id, mark = mark_of_item(method, text)
-        known = self.followed.get(thread_id)
-        return known is None or known.note(mark)
+            followed = self.followed[thread_id] = Followed()
+        return followed is None or followed.note(mark)
 
     def _pass_on(self, text: str, *, is_question: bool = False) -> None:
         if self._to_hand_on == 0:
@@ -370,11 +368,14 @@ def _word_of(text: str) -> Json:
     return data.get("code") if isinstance(data, dict) else None
 
 
-def mark_of_item(method: str, text: str) -> tuple[str, Mark]:
-    """Read the thread of an item that began or ended, and its mark, from an event's frame.
+def mark_of(method: str, text: str) -> tuple[str, Mark]:
+    """Read from an event's frame of which thread it is, and its mark; `method` is one of MARKED.
 
-    Both ends of it are read alone: an item may have megabytes.
+    Of an item both ends of the frame are read alone: it may have megabytes.
     """
+    if method in (TURN_STARTED, TURN_COMPLETED):
+        params = from_json(text)["params"]
+        return params["threadId"], Mark(method, params["turn"]["id"])
     head = _ITEM.search(text, 0, TAIL_CHARS)
     tail = _OF_TURN.search(text, text.rfind('"threadId":"', len(text) - TAIL_CHARS))
     if head is not None and tail is not None:

@@ -6,7 +6,7 @@ Source: docs/scale.md, "Requests for other nodes", "When an owner dies".
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,8 +16,16 @@ import anyio.abc
 from pydantic import TypeAdapter
 from pydantic_core import from_json
 
-from app_server.fleet.catching_up import NEWEST_TURNS, Followed, TooMuchMissed
-from app_server.fleet.link import MOVED, LinkEnd, LinkLost, NodeLink, OwnerMoved
+from app_server.fleet.catching_up import NEWEST_TURNS, Followed, Mark, TooMuchMissed
+from app_server.fleet.link import (
+    MARKED,
+    MOVED,
+    LinkEnd,
+    LinkLost,
+    NodeLink,
+    OwnerMoved,
+    mark_of,
+)
 from app_server.peer.node import NodeAddress, NodeUnreachable
 from app_server.rpc.connection import Requests
 from app_server.rpc.context import ConnectionId, InitializedClient, RequestContext
@@ -453,6 +461,11 @@ class ClientRoutes:
             if is_error:
                 return self._is_gone(thread_id, text)
             turns = await self._newest_turns(thread_id, link)
+            if link is None:
+                # Of what the log had a moment ago, all is announced when this is answered.
+                await self._group.owners.owner(thread_id)
+                for mark in self._announced_since(thread_id, from_json(text)["result"]["seq"]):
+                    seen.note(mark)
             for event in seen.brought_up(thread_id, turns):
                 self._group.hub.notify(context.connection_id, event)
         except TooMuchMissed:
@@ -468,6 +481,13 @@ class ClientRoutes:
             # Its threads are seen to by whoever follows them on, which is this one.
             return not link.is_lost
         return True
+
+    def _announced_since(self, thread_id: str, seq: int) -> Iterator[Mark]:
+        """Give what a thread of this node has announced behind a number, which comes as it is."""
+        stream = self._group.hub.streams.find(thread_id)
+        for message in () if stream is None else stream.since(seq):
+            if message.method in MARKED:
+                yield mark_of(message.method, message.text((False, False, False)))[1]
 
     def _is_gone(self, thread_id: str, text: str) -> bool:
         """Whether a thread cannot be followed any more, which its client is told then."""

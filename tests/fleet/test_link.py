@@ -18,7 +18,7 @@ from app_server.fleet.link import (
     LinkLost,
     NodeLink,
     OwnerMoved,
-    mark_of_item,
+    mark_of,
 )
 from app_server.peer.node import NodeSocket, NodeUnreachable
 from app_server.rpc.connection import ConnectionLoad
@@ -312,7 +312,7 @@ async def test_items_are_found_in_what_a_server_renders(item: Any, experimental:
     text = render_notification(
         "item/completed", ended, 1, jsonrpc=True, experimental=experimental, seq=5
     )
-    assert mark_of_item("item/completed", text) == ("t", Mark("item/completed", "1", "i"))
+    assert mark_of("item/completed", text) == ("t", Mark("item/completed", "1", "i"))
 
 
 async def test_a_question_does_not_wait_for_a_batch_that_may_wait_for_it() -> None:

@@ -13,7 +13,7 @@ from tests.support.harness import WireClient, methods_of
 from tests.support.model import Gate, calls, says
 from tests.support.threads.nodes import running_nodes
 from tests.support.turn_tools.command_questions import command
-from tests.support.turns import start_turn
+from tests.support.turns import start_turn, text_input
 
 pytestmark = pytest.mark.postgresql
 
@@ -99,3 +99,64 @@ async def test_a_link_that_breaks_in_a_turn_leaves_no_gap_and_doubles_nothing(
         next_turn = await start_turn(clients[1], thread_id, "again")
         for client in clients:
             assert methods_of(await to_end(client, next_turn)).count("turn/started") == 1
+
+
+async def test_a_turn_that_the_next_owner_begins_at_once_is_told_once(
+    tmp_path: Path, database_url: str
+) -> None:
+    async with running_nodes(tmp_path, database_url) as nodes, AsyncExitStack() as stack:
+        owner, other = nodes.all
+        gate = Gate()
+        options = {"sandbox": "danger-full-access", "approvalPolicy": "never"}
+        commands = [
+            calls(command(f"echo {number}") | {"call_id": f"call {number}"}) for number in range(10)
+        ]
+        nodes.model.scripts = [[gate, *says("lost")], *commands, says("queued")]
+        at_owner = await stack.enter_async_context(owner.client())
+        thread_id = await at_owner.start_thread(**options)
+        clients = [await stack.enter_async_context(other.client()) for _ in range(16)]
+        for client in clients:
+            await client.call("thread/resume", {"threadId": thread_id})
+        turn_id = await start_turn(clients[0], thread_id, "go")
+        next_input = {"input": text_input("next"), "clientUserMessageId": "next"}
+        await clients[0].call("thread/queue/add", {"threadId": thread_id, **next_input})
+        await gate.wait_until_reached()
+        os.kill(owner.process.pid, signal.SIGKILL)
+        all_told: list[list[tuple[str, str]]] = []
+        for client in clients:
+            heard = told(await to_end(client, turn_id))
+            while heard[-1] == ("turn/completed", turn_id) or heard[-1][0] != "turn/completed":
+                heard += told(await client.until("turn/completed"))
+            all_told.append(heard)
+        for heard in all_told:
+            assert Counter(heard) == Counter(set(heard))
+            assert set(heard) == set(all_told[0])
+
+
+async def test_a_link_that_breaks_at_each_item_leaves_no_gap_and_doubles_nothing(
+    tmp_path: Path, database_url: str
+) -> None:
+    async with (
+        running_nodes(tmp_path, database_url, behind_proxy=True) as nodes,
+        AsyncExitStack() as stack,
+    ):
+        owner, other = nodes.all
+        assert nodes.proxy is not None
+        options = {"sandbox": "danger-full-access", "approvalPolicy": "never"}
+        commands = [
+            calls(command(f"echo {number}") | {"call_id": f"call {number}"}) for number in range(10)
+        ]
+        nodes.model.scripts = [*commands, says("done")]
+        at_owner = await stack.enter_async_context(owner.client())
+        thread_id = await at_owner.start_thread(**options)
+        clients = [await stack.enter_async_context(other.client()) for _ in range(8)]
+        for client in clients:
+            await client.call("thread/resume", {"threadId": thread_id})
+        turn_id = await start_turn(clients[0], thread_id, "go")
+        at_owner_told: list[tuple[str, str]] = []
+        while ("turn/completed", turn_id) not in at_owner_told:
+            at_owner_told += told([await at_owner.receive()])
+            nodes.proxy.break_all()
+        for client in clients:
+            heard = told(await to_end(client, turn_id))
+            assert Counter(heard) == Counter(at_owner_told)
