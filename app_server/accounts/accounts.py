@@ -59,9 +59,20 @@ class TokenIssuer(Protocol):
 class IssuerAccess:
     """The issuer of any account."""
 
-    def __init__(self, issuer: TokenIssuer | None = None) -> None:
-        """`issuer` stands for the real one, in tests."""
+    def __init__(
+        self,
+        issuer: TokenIssuer | None = None,
+        *,
+        answer_s: float = ANSWER_S,
+        revoke_s: float = REVOKE_S,
+    ) -> None:
+        """`issuer` stands for the real one, in tests.
+
+        It has `answer_s` to renew tokens, and `revoke_s` to take them back.
+        """
         self._issuer = issuer
+        self._answer_s = answer_s
+        self._revoke_s = revoke_s
 
     async def renew(self, record: AuthRecord, reason: RefreshReason) -> JsonObject:
         """Refresh the tokens of a document.
@@ -69,18 +80,18 @@ class IssuerAccess:
         Raises:
             RefreshFailed: it will never give any.
             AccountError: it did not give any.
-            TimeoutError: it has not answered within ANSWER_S.
+            TimeoutError: it has not answered within `answer_s`.
         """
-        with anyio.fail_after(ANSWER_S):
+        with anyio.fail_after(self._answer_s):
             issuer = await self._load()
             return await issuer.renew(record, reason)
 
     async def revoke(self, record: AuthRecord | None) -> None:
-        """Give tokens back; returns when the issuer has taken them, or after REVOKE_S."""
+        """Give tokens back; returns when the issuer has taken them, or after `revoke_s`."""
         if record is None or record.kind != "chatgpt" or record.access_token is None:
             return
         try:
-            with anyio.fail_after(REVOKE_S):
+            with anyio.fail_after(self._revoke_s):
                 issuer = await self._load()
                 await issuer.revoke(record)
         except (AccountError, TimeoutError) as exc:

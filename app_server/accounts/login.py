@@ -400,24 +400,26 @@ async def await_tokens(
     issuer: Issuer,
     code: DeviceCode,
     sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+    *,
+    max_wait_s: float = MAX_DEVICE_WAIT_S,
 ) -> Tokens:
     """Wait until the user has entered the code, and fetch the tokens.
 
     Raises:
-        LoginFailed: the issuer refuses, or the user took longer than MAX_DEVICE_WAIT_S.
+        LoginFailed: the issuer refuses, or the user took longer than `max_wait_s`.
         AccountError: see `AccountWeb.ask`.
     """
     question = {"device_auth_id": code.device_auth_id, "user_code": code.user_code}
     url = f"{issuer.device_api}/token"
     try:
-        with anyio.fail_after(MAX_DEVICE_WAIT_S):
+        with anyio.fail_after(max_wait_s):
             while True:
                 answer = await web.ask(url, question)
                 if answer.status not in PENDING:
                     break
                 await sleep(code.interval_s)
     except TimeoutError:
-        raise LoginFailed("device auth timed out after 15 minutes") from None
+        raise LoginFailed(f"device auth timed out after {round(max_wait_s / 60)} minutes") from None
     if not answer.ok:
         raise LoginFailed(f"device auth failed with status {answer.shown_status}")
     body = answer.parse()

@@ -219,8 +219,21 @@ StoreKind: TypeAlias = Literal["file", "keyring", "auto", "ephemeral"]
 class AuthStore:
     """The credentials of one home directory."""
 
-    def __init__(self, home: Path, kind: StoreKind) -> None:
-        """`auto` takes the keyring if there is one; `ephemeral` stores in memory alone."""
+    def __init__(
+        self,
+        home: Path,
+        kind: StoreKind,
+        *,
+        lock_wait_s: float = LOCK_WAIT_S,
+        write_wait_s: float = WRITE_WAIT_S,
+    ) -> None:
+        """`auto` takes the keyring if there is one; `ephemeral` stores in memory alone.
+
+        A change waits `lock_wait_s` for changes of other processes, a write `write_wait_s` for
+        writes of other programs.
+        """
+        self._lock_wait_s = lock_wait_s
+        self._write_wait_s = write_wait_s
         self._home = home
         self._kind = kind
         self._file = home / FILE_NAME
@@ -234,16 +247,16 @@ class AuthStore:
         The files are those that Codex locks, in its order.
 
         Raises:
-            AccountError: it cannot be made, or others have held it for `LOCK_WAIT_S`.
+            AccountError: it cannot be made, or others have held it for `lock_wait_s`.
         """
         with _store_failures():
             async with AsyncExitStack() as stack:
                 try:
-                    with anyio.fail_after(LOCK_WAIT_S):
+                    with anyio.fail_after(self._lock_wait_s):
                         await stack.enter_async_context(lock_awaited(self._home / "auth.lock"))
                 except TimeoutError:
                     raise AccountError(
-                        f"another process has held the credentials for {LOCK_WAIT_S:.0f} s"
+                        f"another process has held the credentials for {self._lock_wait_s:.0f} s"
                     ) from None
                 yield
 
@@ -352,7 +365,7 @@ class AuthStore:
         return None if self._kind == "ephemeral" else stamp_of(self._file)
 
     def _written_alone(self) -> AbstractContextManager[None]:
-        return lock_held(self._home / f"{FILE_NAME}.lock", WRITE_WAIT_S)
+        return lock_held(self._home / f"{FILE_NAME}.lock", self._write_wait_s)
 
     def _keyring_entry(self) -> str | None:
         ring = load_keyring()

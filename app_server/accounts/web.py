@@ -75,6 +75,8 @@ class AccountWeb:
     who: str
     """As errors name it."""
     unavailable: type[AccountError]
+    request_s: float = field(default=WHOLE_REQUEST_S, kw_only=True)
+    """Seconds for a request, with all of its answer."""
 
     async def ask(
         self, url: str, body: JsonObject | None = None, headers: Mapping[str, str] | None = None
@@ -100,7 +102,7 @@ class AccountWeb:
         method = "POST" if content else "GET"
         too_large = AccountError(f"an answer is larger than {MAX_BODY_BYTES} bytes")
         try:
-            with anyio.fail_after(WHOLE_REQUEST_S):
+            with anyio.fail_after(self.request_s):
                 request = self.client.stream(method, url, headers=sent, content=content or None)
                 async with request as response:
                     body = await read_bounded(response.aiter_bytes(), MAX_BODY_BYTES, too_large)

@@ -18,7 +18,11 @@ Read = TypeVar("Read")
 class FolderReads:
     """Runs reads in worker threads, and abandons the ones that hang."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, read_s: float = READ_S, max_hanging: int = MAX_HANGING) -> None:
+        self.read_s = read_s
+        """Seconds after which a read is abandoned."""
+        self.max_hanging = max_hanging
+        """While so many reads hang, none is begun."""
         self._hanging: set[int] = set()
         self._begun: set[int] = set()
         self._count = 0
@@ -30,15 +34,15 @@ class FolderReads:
         return len(self._hanging)
 
     async def read(self, read: Callable[[], Read]) -> Read | None:
-        """Return the result of `read`; None if it takes over 2 s, or is not begun.
+        """Return the result of `read`; None if it takes too long, or is not begun.
 
         What `read` raises comes out.
         """
-        if self.hanging >= MAX_HANGING:
+        if self.hanging >= self.max_hanging:
             return None
         self._count += 1
         number = self._count
-        with anyio.move_on_after(READ_S):
+        with anyio.move_on_after(self.read_s):
             return await anyio.to_thread.run_sync(self._run, number, read, abandon_on_cancel=True)
         with self._lock:
             self._hanging |= self._begun & {number}

@@ -195,9 +195,9 @@ def events(item: Item, input_bytes: int) -> Iterator[Item]:
     yield {"type": "response.completed", "response": {"id": response_id, "usage": usage}}
 
 
-async def _responses(request: Request) -> Response:
+async def _respond(request: Request, max_bytes: int) -> Response:
     try:
-        content = await read_bounded(request.stream(), MAX_REQUEST_BYTES)
+        content = await read_bounded(request.stream(), max_bytes)
         body = from_json(content)
     except TooManyBytes as exc:
         return _refused(413, f"the request is {exc}")
@@ -218,8 +218,15 @@ def _refused(status: int, message: str) -> Response:
 
 
 @asynccontextmanager
-async def serve_offline_model() -> AsyncIterator[str]:
-    """Serve the model on a free loopback port while the context lasts; gives its base URL."""
-    app = Starlette(routes=[Route("/v1/responses", _responses, methods=["POST"])])
+async def serve_offline_model(max_request_bytes: int = MAX_REQUEST_BYTES) -> AsyncIterator[str]:
+    """Serve the model on a free loopback port while the context lasts; gives its base URL.
+
+    Requests of more than `max_request_bytes` are refused with 413.
+    """
+
+    async def responses(request: Request) -> Response:
+        return await _respond(request, max_request_bytes)
+
+    app = Starlette(routes=[Route("/v1/responses", responses, methods=["POST"])])
     async with serve_on_loopback(app) as port:
         yield f"http://{HOST}:{port}/v1"

@@ -148,15 +148,20 @@ class LogHandler(QueueHandler):
         environ: Mapping[str, str],
         stream: TextIO,
         max_waiting: int = MAX_WAITING,
+        *,
+        flush_s: float = FLUSH_S,
+        load_again_s: float = LOAD_AGAIN_S,
     ) -> None:
         """Write to `stream` without the secrets of `environ`.
 
-        What comes while `max_waiting` records wait is dropped.
+        What comes while `max_waiting` records wait is dropped, and so is what `close` has not
+        written within `flush_s`. A formatter that cannot be loaded is tried every `load_again_s`.
         """
+        self._flush_s = flush_s
         self._records: queue.Queue[logging.LogRecord | None] = queue.Queue(max_waiting)
         super().__init__(self._records)
         self.addFilter(add_ids)
-        self._writer = _Writer(log_format, environ, stream)
+        self._writer = _Writer(log_format, environ, stream, load_again_s)
         self._listener: _Listener | None = None
 
     def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
@@ -177,16 +182,16 @@ class LogHandler(QueueHandler):
             self._listener = listener
 
     def close(self) -> None:
-        """Flush for at most FLUSH_S, then drop records.
+        """Flush for at most `flush_s`, then drop records.
 
         `logging.shutdown` does this at the end of the process.
         """
         super().close()
         if self._listener is None or self._listener.has_ended.is_set():
             return
-        ends_at_s = time.monotonic() + FLUSH_S
+        ends_at_s = time.monotonic() + self._flush_s
         try:
-            self._records.put(None, timeout=FLUSH_S)
+            self._records.put(None, timeout=self._flush_s)
         except queue.Full:
             return
         self._listener.has_ended.wait(max(ends_at_s - time.monotonic(), 0.0))
@@ -217,8 +222,13 @@ class _Writer:
     """
 
     def __init__(
-        self, log_format: Literal["text", "json"], environ: Mapping[str, str], stream: TextIO
+        self,
+        log_format: Literal["text", "json"],
+        environ: Mapping[str, str],
+        stream: TextIO,
+        load_again_s: float,
     ) -> None:
+        self._load_again_s = load_again_s
         self._format = log_format
         self._environ = environ
         self._stream = stream
@@ -257,7 +267,7 @@ class _Writer:
             try:
                 return load_from_worker(_line_formatter)(self._format, self._environ)
             except Exception:  # noqa: BLE001
-                time.sleep(LOAD_AGAIN_S)
+                time.sleep(self._load_again_s)
 
 
 def _text_of(record: logging.LogRecord) -> str:

@@ -26,8 +26,10 @@ _counted: WeakKeyDictionary[
 ] = WeakKeyDictionary()
 
 
-def warn_counted(logger: logging.Logger, message: str, *arguments: object) -> None:
-    """Log a warning; if it comes again within AGAIN_S, one line then says how often.
+def warn_counted(
+    logger: logging.Logger, message: str, *arguments: object, again_s: float = AGAIN_S
+) -> None:
+    """Log a warning; if it comes again within `again_s` seconds, one line then says how often.
 
     `message` is one of a few constants, as it is kept; `arguments` are those of the last time.
     To be called on the event loop.
@@ -39,17 +41,19 @@ def warn_counted(logger: logging.Logger, message: str, *arguments: object) -> No
         of_loop[logger, message] = _Counted()
         logger.warning(message, *arguments)
         # Not in the context of a request that ends before.
-        loop.call_later(AGAIN_S, _log_count, loop, logger, message, context=Context())
+        loop.call_later(again_s, _log_count, loop, logger, message, again_s, context=Context())
     else:
         counted.count += 1
         counted.arguments = arguments
 
 
-def _log_count(loop: asyncio.AbstractEventLoop, logger: logging.Logger, message: str) -> None:
+def _log_count(
+    loop: asyncio.AbstractEventLoop, logger: logging.Logger, message: str, again_s: float
+) -> None:
     counted = _counted[loop].pop((logger, message))
     if counted.count:
         _counted[loop][logger, message] = _Counted()
         logger.warning(
-            f"{message}; %d times in %d s", *counted.arguments, counted.count, round(AGAIN_S)
+            f"{message}; %d times in %d s", *counted.arguments, counted.count, round(again_s)
         )
-        loop.call_later(AGAIN_S, _log_count, loop, logger, message, context=Context())
+        loop.call_later(again_s, _log_count, loop, logger, message, again_s, context=Context())

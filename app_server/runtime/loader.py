@@ -152,20 +152,20 @@ async def load_module(name: str) -> ModuleType:
     return await load(partial(importlib.import_module, name))
 
 
-def load_from_worker(work: Callable[[], T]) -> T:
+def load_from_worker(work: Callable[[], T], *, import_s: float = IMPORT_S) -> T:
     """Do as `load` does for a worker thread, which waits. Never called on an event loop's thread.
 
     Raises:
-        LoadFailed: it raised something, or did not end within IMPORT_S.
+        LoadFailed: it raised something, or did not end within `import_s` seconds.
     """
     if IMPORTER.is_here() or IMPORTER.has_ended:
         return work()
     future = IMPORTER.request(work)
     try:
-        return future.result(IMPORT_S)
+        return future.result(import_s)
     except TimeoutError:
         future.cancel()
-        raise LoadFailed(f"not imported within {IMPORT_S:g} s; the next use tries again") from None
+        raise LoadFailed(f"not imported within {import_s:g} s; the next use tries again") from None
 
 
 class Lazy(Generic[T]):

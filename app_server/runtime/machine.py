@@ -15,14 +15,15 @@ MAX_ID_BYTES = 64
 
 
 @cache
-def machine_name() -> str | None:
+def machine_name(file: Path = MACHINE_ID) -> str | None:
     """Return 32 hexadecimal digits that stand for this machine; None where it has no id. Blocks.
 
+    `file` has the id.
     Containers mostly have none. Host names are no identity: each start of a container has another.
     """
     try:
-        with MACHINE_ID.open("rb") as file:
-            known = file.read(MAX_ID_BYTES).strip()
+        with file.open("rb") as content:
+            known = content.read(MAX_ID_BYTES).strip()
     except OSError:
         return None
     return hashlib.sha256(b"app-server " + known).hexdigest()[:32] if known else None

@@ -3,7 +3,7 @@
 Source: docs/signals.md, "Failures, and what to do", "Bounds".
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import anyio
@@ -18,8 +18,14 @@ AT_ONCE = float("-inf")
 class Schedule:
     """The next time of each thread that has one, in seconds of the event loop's clock."""
 
-    def __init__(self, now_s: Callable[[], float] = anyio.current_time) -> None:
+    def __init__(
+        self,
+        now_s: Callable[[], float] = anyio.current_time,
+        retry_s: Sequence[float] = RETRY_S,
+    ) -> None:
+        """Retry after the seconds of `retry_s`, of which the last repeat."""
         self._now_s = now_s
+        self._retry_s = retry_s
         self._times: dict[str, float] = {}
         self._failures: dict[str, int] = {}
         self._changed = anyio.Event()
@@ -36,7 +42,7 @@ class Schedule:
     def add_retry(self, thread_id: str) -> float:
         """Plan the next try for a thread that cannot be had now; returns how long it is until."""
         tries = self._failures[thread_id] = self._failures.get(thread_id, 0) + 1
-        delay_s = RETRY_S[min(tries, len(RETRY_S)) - 1]
+        delay_s = self._retry_s[min(tries, len(self._retry_s)) - 1]
         self.add_after(thread_id, delay_s)
         return delay_s
 

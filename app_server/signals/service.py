@@ -8,6 +8,7 @@ Source: docs/signals.md.
 
 import hashlib
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
@@ -18,7 +19,7 @@ from pydantic_core import to_json
 from app_server.signals.entries import Effects, Entries
 from app_server.signals.notifications import SignalPorts
 from app_server.signals.recipients import Recipient, Recipients
-from app_server.signals.schedule import Schedule
+from app_server.signals.schedule import RETRY_S, Schedule
 from app_server.signals.thread_delivery import Progress, ThreadDelivery
 from app_server.threads.ledger import Entry, EntryPage, SignalLedger
 from app_server.threads.log.state import ThreadState
@@ -142,12 +143,24 @@ class Outcome:
 class Signals:
     """Signals of this home; an entry is moved under the lock of its thread."""
 
-    def __init__(self, ledger: SignalLedger, ports: SignalPorts) -> None:
+    def __init__(
+        self,
+        ledger: SignalLedger,
+        ports: SignalPorts,
+        *,
+        retry_s: Sequence[float] = RETRY_S,
+        forget_every_s: float = FORGET_EVERY_S,
+    ) -> None:
+        """Retry threads that cannot be had after the seconds of `retry_s` (see `Schedule`).
+
+        Expired entries are removed from the ledger every `forget_every_s` seconds.
+        """
         self._ledger = ledger
+        self._forget_every_s = forget_every_s
         self._ports = ports
         self._entries = Entries(ledger, ports.clock)
         self._recipients = Recipients(ports.store, ports.sessions)
-        self._schedule = Schedule()
+        self._schedule = Schedule(retry_s=retry_s)
         self._delivery = ThreadDelivery(ports, self._entries, self._schedule)
         self._locks: WeakValueDictionary[object, anyio.Lock] = WeakValueDictionary()
         self._reconciled = anyio.Event()
@@ -423,7 +436,7 @@ class Signals:
                 logger.debug("forgot %d signals that are long over", removed)
             except OSError:
                 logger.exception("the ledger of signals cannot be tidied")
-            await anyio.sleep(FORGET_EVERY_S)
+            await anyio.sleep(self._forget_every_s)
 
     def _lock(self, name: object) -> anyio.Lock:
         return self._locks.setdefault(name, anyio.Lock())

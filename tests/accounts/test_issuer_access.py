@@ -31,12 +31,10 @@ class Silent:
 
 
 async def test_an_issuer_that_does_not_answer_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(accounts, "ANSWER_S", 0.01)
-    monkeypatch.setattr(accounts, "REVOKE_S", 0.01)
     silent = Silent()
-    access = IssuerAccess(silent)
+    access = IssuerAccess(silent, answer_s=0.01, revoke_s=0.01)
     with pytest.raises(TimeoutError):
         await access.renew(RECORD, "forced")
     await access.revoke(RECORD)

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from app_server.accounts.accounts import LOOK_MS
 from app_server.accounts.credentials import AuthState, Credentials
 from app_server.accounts.grants import Grants
 from app_server.accounts.issuer import Issuer
-from app_server.accounts.store import AuthRecord, Tokens, external_credentials
+from app_server.accounts.store import AuthRecord, AuthStore, Tokens, external_credentials
+from app_server.accounts.web import open_issuer_web
 from tests.support.accounts.account import (
     NOW_MS,
     accounts,
@@ -259,19 +261,23 @@ async def test_the_tokens_of_a_cancelled_refresh_are_kept(
 
 
 async def test_others_that_hold_the_credentials_are_waited_for_with_a_bound(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("app_server.accounts.store.LOCK_WAIT_S", 0.01)
-    monkeypatch.setattr("app_server.accounts.store.WRITE_WAIT_S", 0)
-    mine = accounts(tmp_path)
+    store = AuthStore(tmp_path, "file", lock_wait_s=0.01, write_wait_s=0)
     with (tmp_path / "auth.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(AccountError, match=r"^another process has held the credentials for"):
-            await mine.sign_in_with_key("sk")
+            async with store.alone():
+                pass
     with (tmp_path / "auth.json.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(AccountError, match=r"auth.json.lock: another process has held it"):
-            await mine.sign_in_with_key("sk")
+            await store.save(AuthRecord.of_api_key("sk"))
+    (tmp_path / "auth.lock").unlink()
+    (tmp_path / "auth.lock").mkdir()
+    mine = accounts(tmp_path)
+    with pytest.raises(AccountError, match=r"auth\.lock"):
+        await mine.sign_in_with_key("sk")
     assert mine.current() == AuthState(None, 0)
     assert not (tmp_path / "auth.json").exists()
 
@@ -348,12 +354,8 @@ async def test_an_issuer_that_cannot_be_reached_is_named_without_its_address(
             with pytest.raises(AccountError, match="makes no sense"):
                 await question
     monkeypatch.delenv("CODEX_REFRESH_TOKEN_URL_OVERRIDE")
-    monkeypatch.setattr("app_server.accounts.web.WHOLE_REQUEST_S", 0.01)
-    async with IssuerPeer().serve() as issuer:
+    async with IssuerPeer().serve() as issuer, open_issuer_web() as web:
         gate = issuer.gates["/oauth/token"] = Gate()
-        record = AuthRecord.of_tokens(
-            Tokens(make_id_token(), "a", "r"), Issuer(issuer.url, "c"), NOW_MS
-        )
         with pytest.raises(IssuerUnavailable, match="did not answer in time"):
-            await Grants().renew(record, "forced")
+            await replace(web, request_s=0.01).ask(f"{issuer.url}/oauth/token", {})
         gate.opened.set()

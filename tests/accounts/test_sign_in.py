@@ -13,7 +13,7 @@ from app_server.accounts.account_errors import (
     LoginFailed,
 )
 from app_server.accounts.issuer import CLIENT_ID, Issuer
-from app_server.accounts.login import DeviceCode, await_tokens
+from app_server.accounts.login import MAX_DEVICE_WAIT_S, DeviceCode, await_tokens
 from app_server.accounts.web import open_issuer_web
 from tests.support.accounts.account import (
     PLUS,
@@ -246,9 +246,7 @@ async def test_a_device_code_signs_in_once_it_was_entered(
             assert (error.code, error.message) == (code, message)
 
 
-async def test_the_issuer_is_asked_again_at_its_pace_until_the_code_was_entered(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_the_issuer_is_asked_again_at_its_pace_until_the_code_was_entered() -> None:
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:
@@ -260,9 +258,9 @@ async def test_the_issuer_is_asked_again_at_its_pace_until_the_code_was_entered(
         tokens = await await_tokens(web, issuer, code, sleep)
         assert tokens.refresh_token == f"refresh-{MARK}-1"
         assert slept == [7.0, 7.0, 7.0]
-        monkeypatch.setattr("app_server.accounts.login.MAX_DEVICE_WAIT_S", 0)
-        with pytest.raises(LoginFailed, match=r"^device auth timed out after 15 minutes$"):
-            await await_tokens(web, issuer, code, sleep)
+        assert MAX_DEVICE_WAIT_S == 15 * 60
+        with pytest.raises(LoginFailed, match=r"^device auth timed out after 0 minutes$"):
+            await await_tokens(web, issuer, code, sleep, max_wait_s=0)
 
 
 @claim("account:one-sign-in")

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from app_server.models import chat_completions
 from app_server.models import response_stream as response_bounds
 from app_server.models.chat_completions import CalledTool, ChatReader, ToolNames
 from app_server.models.interface import (
@@ -406,7 +405,7 @@ def test_an_error_of_a_choice_is_an_error() -> None:
         read([SseEvent(b"message", json.dumps({"choices": [choice]}).encode())])
 
 
-def test_calls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_are_bounded() -> None:
     def too_long(*calls: dict[str, Any]) -> str:
         with pytest.raises(ModelFailure) as caught:
             read([chunk(tool_calls=[each]) for each in calls])
@@ -417,9 +416,11 @@ def test_calls_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert too_long(call(0, arguments=large), call(0, arguments=large)).endswith(
         "a call has more than 900000 characters of arguments"
     )
-    monkeypatch.setattr(chat_completions, "MAX_RESPONSE_BYTES", 2 * len(large))
-    assert too_long(*(call(n, f"{n}", arguments=large) for n in range(3))).endswith(
-        f"it has more than {2 * len(large)} characters of arguments"
+    count = response_bounds.MAX_RESPONSE_BYTES // len(large) + 1
+    assert too_long(*(call(n, f"{n}", arguments=large) for n in range(count))).endswith(
+        f"it has more than {response_bounds.MAX_RESPONSE_BYTES} characters of arguments"
     )
-    monkeypatch.setattr(chat_completions, "MAX_PARTS", 2)
-    assert too_long(*(call(n, f"{n}") for n in range(3))).endswith("it has more than 2 calls")
+    count = response_bounds.MAX_PARTS + 1
+    assert too_long(*(call(n, f"{n}") for n in range(count))).endswith(
+        "it has more than 1024 calls"
+    )

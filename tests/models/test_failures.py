@@ -99,11 +99,7 @@ async def test_a_failed_model_call_ends_the_turn_with_what_is_known(
 
 
 @claim("turns:will-retry")
-async def test_a_retry_announces_itself_and_may_succeed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app_server.turns.model_requests.RETRY_BASE_S", 0)
-    monkeypatch.setattr("app_server.models.client.RETRY_BASE_S", 0)
+async def test_a_retry_announces_itself_and_may_succeed(tmp_path: Path) -> None:
     config = "\n[model_providers.patient]\nrequest_max_retries = 0\nstream_max_retries = 2\n"
     async with serve(tmp_path, config=config) as served, served.client() as client:
         overrides = {
@@ -143,10 +139,7 @@ async def test_a_retry_announces_itself_and_may_succeed(
         assert served.model.items() == [raw("go", "user"), call, aborted]
 
 
-async def test_a_request_that_got_no_stream_is_tried_again_silently(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app_server.models.client.RETRY_BASE_S", 0)
+async def test_a_request_that_got_no_stream_is_tried_again_silently(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         overrides = {"model_providers.scripted.request_max_retries": 2}
         thread_id = await client.start_thread(config=overrides)

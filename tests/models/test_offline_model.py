@@ -38,11 +38,8 @@ async def test_the_offline_model_answers_through_the_same_client(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("content", "status"), [(b"{", 400), (b"5", 400), (b"x" * 2000, 413)])
-async def test_the_offline_model_refuses_nonsense(
-    content: bytes, status: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(offline, "MAX_REQUEST_BYTES", 1000)
-    async with offline.serve_offline_model() as url:
+async def test_the_offline_model_refuses_nonsense(content: bytes, status: int) -> None:
+    async with offline.serve_offline_model(max_request_bytes=1000) as url:
         host, port = url.removeprefix("http://").removesuffix("/v1").split(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(

@@ -167,11 +167,10 @@ def test_a_stream_and_a_record_that_fail_end_nothing(
 
 
 def test_the_end_of_a_process_waits_for_a_stuck_stream_for_a_bounded_time(
-    logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
+    logger: logging.Logger,
 ) -> None:
-    monkeypatch.setattr(log, "FLUSH_S", 0.01)
     stream = Stuck()
-    handler = LogHandler("text", {}, stream, max_waiting=1)
+    handler = LogHandler("text", {}, stream, max_waiting=1, flush_s=0.01)
     logger.addHandler(handler)
     logger.info("stuck")
     assert stream.reached.wait(30)
@@ -190,9 +189,8 @@ def test_the_end_of_a_process_waits_once_for_room_and_for_the_stream_together(
         waits.append(timeout)
         return wait(event, 0.0 if timeout == 0.5 else timeout)
 
-    monkeypatch.setattr(log, "FLUSH_S", 2.0)
     stream = Stuck()
-    handler = LogHandler("text", {}, stream)
+    handler = LogHandler("text", {}, stream, flush_s=2.0)
     logger.addHandler(handler)
     logger.info("stuck")
     assert stream.reached.wait(30)
@@ -217,9 +215,8 @@ def test_lines_wait_until_what_makes_them_can_be_loaded(
         return find()
 
     monkeypatch.setattr(log, "load_from_worker", load)
-    monkeypatch.setattr(log, "LOAD_AGAIN_S", 0.001)
     stream = io.StringIO()
-    handler = LogHandler("text", {}, stream)
+    handler = LogHandler("text", {}, stream, load_again_s=0.001)
     logger.addHandler(handler)
     logger.info("first")
     logger.info("second")

@@ -6,7 +6,6 @@ import logging
 import anyio
 import pytest
 
-from app_server.runtime import counted_warnings
 from app_server.runtime.counted_warnings import warn_counted
 from tests.support.harness import WAIT_S
 
@@ -45,11 +44,10 @@ async def test_a_repeated_warning_is_counted_and_logged_once(
 
 
 async def test_counted_warnings_are_logged_without_another_one(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(counted_warnings, "AGAIN_S", 0.01)
-    warn_counted(logger, "cut off")
-    warn_counted(logger, "cut off")
+    warn_counted(logger, "cut off", again_s=0.01)
+    warn_counted(logger, "cut off", again_s=0.01)
     with anyio.fail_after(WAIT_S):
         while len(caplog.messages) < 2:
             await anyio.sleep(0.01)

@@ -14,7 +14,6 @@ from types import ModuleType
 import anyio
 import pytest
 
-from app_server.runtime import loader
 from app_server.runtime.loader import (
     Importer,
     Lazy,
@@ -88,6 +87,7 @@ async def test_a_module_that_fails_is_tried_again(folder: Path) -> None:
 
 async def test_requests_to_the_importer_are_bounded_and_skipped_when_cancelled() -> None:
     importer = Importer(max_waiting=2)
+    there = {thread.name for thread in threading.enumerate()}
     began, go_on = threading.Event(), threading.Event()
     done: list[int] = []
 
@@ -108,7 +108,7 @@ async def test_requests_to_the_importer_are_bounded_and_skipped_when_cancelled()
     await asyncio.wrap_future(waiting[1])
     assert (held.result(), done) == (None, [1])
     importer.end()
-    assert not any(thread is importer._thread for thread in threading.enumerate())
+    assert "importer" not in {thread.name for thread in threading.enumerate()} - there
 
 
 @pytest.mark.parametrize("failure", [OSError(24, "Too many open files"), ImportError("none")])
@@ -126,12 +126,12 @@ def test_the_importer_begins_also_where_its_own_first_import_fails(
         importer.end()
 
 
-async def test_a_worker_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_worker_does_not_wait_for_ever() -> None:
     go_on = threading.Event()
-    monkeypatch.setattr(loader, "IMPORT_S", 0.01)
     try:
         with pytest.raises(LoadFailed, match=r"not imported within 0\.01 s"):
-            await asyncio.to_thread(load_from_worker, lambda: go_on.wait(WAIT_S))
+            work = partial(load_from_worker, lambda: go_on.wait(WAIT_S), import_s=0.01)
+            await asyncio.to_thread(work)
     finally:
         go_on.set()
 

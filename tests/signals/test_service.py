@@ -15,7 +15,6 @@ import anyio.to_thread
 import pytest
 
 from app_server.config.values import Config
-from app_server.signals import schedule as schedules
 from app_server.signals import service as services
 from app_server.signals.entries import Effects, Entries
 from app_server.signals.notifications import SignalPorts
@@ -192,7 +191,7 @@ class Threads:
 class Home:
     """A ledger, its threads and the service; it is the notifier and the configuration too."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **settings: Any) -> None:
         self.ledger = Ledger(folder / "ledger.sqlite3")
         self.threads = Threads()
         self.clock = Clock()
@@ -210,7 +209,7 @@ class Home:
         self.handed: list[tuple[Holder, str, Any]] = []
         self.peer: Callable[[str, Any], JsonObject | None] = lambda method, params: None
         """Answers for another server."""
-        self.signals = Signals(self.ledger, ports)
+        self.signals = Signals(self.ledger, ports, **settings)
 
     async def call(
         self, thread_id: str, holder: Holder, method: str, params: Any
@@ -253,10 +252,16 @@ def params(name: str = "s1", thread_id: str = "t", **more: Any) -> SignalDeliver
 
 
 @pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[Home]:
-    made = Home(tmp_path)
+async def home(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Home]:
+    """Make a home; a test gives settings of its `Signals` as `settings(…)`."""
+    made = Home(tmp_path, **getattr(request, "param", {}))
     yield made
     made.ledger.close()
+
+
+def settings(**given: Any) -> pytest.MarkDecorator:
+    """Give settings to the `Signals` of the home."""
+    return pytest.mark.parametrize("home", [given], ids=[""], indirect=True)
 
 
 @asynccontextmanager
@@ -473,10 +478,8 @@ async def test_what_was_accepted_is_answered_also_where_the_ledger_has_lost_it(
 
 
 @pytest.mark.parametrize("failure", [OSError("no room"), SessionClosed(), RuntimeError("a bug")])
-async def test_a_failure_that_passes_lets_signals_wait(
-    home: Home, monkeypatch: pytest.MonkeyPatch, failure: Exception
-) -> None:
-    monkeypatch.setattr(schedules, "RETRY_S", (0.0,))
+@settings(retry_s=(0.0,))
+async def test_a_failure_that_passes_lets_signals_wait(home: Home, failure: Exception) -> None:
     session = home.session()
     session.refusals.append(failure)
     async with running(home):
@@ -488,10 +491,8 @@ async def test_a_failure_that_passes_lets_signals_wait(
 
 
 @pytest.mark.parametrize("failure", [OSError("no room"), RuntimeError("a bug")])
-async def test_a_load_that_fails_is_tried_again(
-    home: Home, monkeypatch: pytest.MonkeyPatch, failure: Exception
-) -> None:
-    monkeypatch.setattr(schedules, "RETRY_S", (0.0,))
+@settings(retry_s=(0.0,))
+async def test_a_load_that_fails_is_tried_again(home: Home, failure: Exception) -> None:
     home.threads.stored["t"] = [failure]
     async with running(home):
         home.signals.follow_up(await home.deliver())
@@ -499,10 +500,8 @@ async def test_a_load_that_fails_is_tried_again(
         assert home.threads.loads == ["t", "t"]
 
 
-async def test_a_thread_that_is_gone_again_is_tried_later(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(schedules, "RETRY_S", (0.0, 1000.0))
+@settings(retry_s=(0.0, 1000.0))
+async def test_a_thread_that_is_gone_again_is_tried_later(home: Home) -> None:
     home.threads.stored["t"] = None
     home.threads.keeps = False
     async with running(home):
@@ -515,10 +514,8 @@ async def test_a_thread_that_is_gone_again_is_tried_later(
         assert (home.threads.loads, stored(home)) == (["t", "t"], [("s1", "accepted", None)])
 
 
-async def test_a_thread_that_took_signals_begins_with_the_shortest_wait_again(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(schedules, "RETRY_S", (0.0, 1000.0))
+@settings(retry_s=(0.0, 1000.0))
+async def test_a_thread_that_took_signals_begins_with_the_shortest_wait_again(home: Home) -> None:
     session = home.session()
     async with running(home):
         for name in ("s1", "s2", "s3"):
@@ -776,10 +773,10 @@ async def test_old_signals_are_forgotten_at_the_start_and_not_before_an_hour_has
         assert asked == [NOW_MS]
 
 
+@settings(forget_every_s=0.0)
 async def test_old_signals_are_forgotten_with_each_hour_also_after_a_failure(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(services, "FORGET_EVERY_S", 0.0)
     asked: list[int] = []
     enough = anyio.Event()
 

@@ -9,7 +9,7 @@ import pytest
 
 from app_server.handlers.threads import start
 from app_server.handlers.threads.start import GitInfoReader
-from app_server.host import folder_reads
+from app_server.host.folder_reads import FolderReads
 from app_server.host.repository import RepositoryState, read_repository
 from protocol.threads.thread import GitInfo
 from tests.support.harness import (
@@ -97,14 +97,15 @@ async def test_a_disk_that_does_not_answer_is_not_waited_for(
         return read_repository(folder)
 
     monkeypatch.setattr(start, "read_repository", read)
-    monkeypatch.setattr(folder_reads, "MAX_HANGING", 1)
-    reader = GitInfoReader()
+    reads = FolderReads(read_s=WAIT_S, max_hanging=1)
+    reader = GitInfoReader(reads)
     assert await reader.read(str(tmp_path)) == expected
+    reads.read_s = 0.05
+    while not reads.hanging:
+        assert await reader.read("/hangs") is None
+    reads.read_s = WAIT_S
     # While one hangs nothing is read: no threads pile up behind a disk.
-    while await reader.read(str(tmp_path)) is not None:
-        with monkeypatch.context() as hurry:
-            hurry.setattr(folder_reads, "READ_S", 0.05)
-            assert await reader.read("/hangs") is None
+    assert await reader.read(str(tmp_path)) is None
     released.set()
     with anyio.fail_after(WAIT_S):
         while await reader.read(str(tmp_path)) is None:

@@ -136,14 +136,14 @@ class ExtensionRegistry:
         began = (_looking_since(contributor, context) for contributor in self._contributors)
         return max((since for since in began if since is not None), default=None)
 
-    async def refresh(self, context: ContributionContext) -> None:
-        """Refresh every contributor, side by side, for at most `REFRESH_S`."""
-        with anyio.move_on_after(REFRESH_S) as limit:
+    async def refresh(self, context: ContributionContext, *, refresh_s: float = REFRESH_S) -> None:
+        """Refresh every contributor, side by side, for at most `refresh_s`."""
+        with anyio.move_on_after(refresh_s) as limit:
             async with anyio.create_task_group() as tasks:
                 for contributor in self._contributors:
                     tasks.start_soon(_refresh, contributor, context)
         if limit.cancelled_caught:
-            logger.warning("contributors did not look anew within %g s", REFRESH_S)
+            logger.warning("contributors did not look anew within %g s", refresh_s)
 
     async def verify_install(self, app_ids: Sequence[str], context: ContributionContext) -> bool:
         """Whether no check misses an app that a plugin declares.

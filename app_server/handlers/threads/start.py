@@ -179,8 +179,8 @@ def _shown_turns(session: ThreadSession, logged: Sequence[Turn]) -> list[Turn]:
 class GitInfoReader:
     """Reads repositories beside the event loop."""
 
-    def __init__(self) -> None:
-        self._reads = FolderReads()
+    def __init__(self, reads: FolderReads) -> None:
+        self._reads = reads
 
     async def read(self, cwd: str) -> GitInfo | None:
         """Say where the repository that a folder is in stands; None when nothing is known in 2 s.
@@ -194,7 +194,7 @@ class GitInfoReader:
 
 
 def _git(_: Services) -> GitInfoReader:
-    return GitInfoReader()
+    return GitInfoReader(FolderReads())
 
 
 def chosen_id(thread_id: str) -> str:

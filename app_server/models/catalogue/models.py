@@ -314,8 +314,16 @@ class ListSource(Protocol):
 class ModelLists:
     """Cache of the model lists of providers."""
 
-    def __init__(self, source: ListSource, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        source: ListSource,
+        now: Callable[[], float] = time.monotonic,
+        *,
+        fetch_s: float = FETCH_S,
+    ) -> None:
+        """Cache the lists of `source`, which has `fetch_s` seconds to answer."""
         self._source = source
+        self._fetch_s = fetch_s
         self._kept: TtlCache[_Key, _Answer] = TtlCache(MAX_KEPT, now)
         self._asking: dict[_Key, asyncio.Task[None]] = {}
 
@@ -330,7 +338,7 @@ class ModelLists:
     async def models(self, provider: Provider) -> Sequence[ListedModel] | None:
         """Return a provider's list, at most KEPT_S old; None: it gives none.
 
-        Waits at most FETCH_S for the provider. All who ask at once wait for one answer.
+        Waits at most `fetch_s` for the provider. All who ask at once wait for one answer.
         """
         if provider.id == OFFLINE:
             return [ListedModel(name=OFFLINE_MODEL)]
@@ -360,7 +368,7 @@ class ModelLists:
         answer = _Answer()
         try:
             await self._source.prepare()
-            async with asyncio.timeout(FETCH_S):
+            async with asyncio.timeout(self._fetch_s):
                 content = await self._source.list_models(provider)
             listed = await anyio.to_thread.run_sync(parse_models, content)
             answer = _Answer({model.name: model for model in listed})

@@ -90,7 +90,7 @@ class _Application:
 
 
 class _Server(uvicorn.Server):
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, shutdown_s: int) -> None:
         # The interface is named because a bound method would be taken for an older one.
         super().__init__(
             uvicorn.Config(
@@ -105,7 +105,7 @@ class _Server(uvicorn.Server):
                 server_header=False,
                 date_header=False,
                 timeout_keep_alive=KEEP_ALIVE_S,
-                timeout_graceful_shutdown=SHUTDOWN_S,
+                timeout_graceful_shutdown=shutdown_s,
                 backlog=ASKED_BACKLOG,
             )
         )
@@ -139,24 +139,26 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def serve_on_loopback(app: ASGIApp) -> AsyncIterator[int]:
+async def serve_on_loopback(app: ASGIApp, *, shutdown_s: int = SHUTDOWN_S) -> AsyncIterator[int]:
     """Serve an application to processes of this user while the context lasts; gives the port.
 
-    At its end the port is closed first; requests that run have `SHUTDOWN_S` to end, also when the
-    caller is cancelled.
+    At its end the port is closed first; requests that run have `shutdown_s` seconds to end, also
+    when the caller is cancelled.
 
     Raises:
         OSError: no port can be opened.
     """
     with open_port() as listener:
-        async with serving(app, listener):
+        async with serving(app, listener, shutdown_s=shutdown_s):
             yield listener.getsockname()[1]
 
 
 @asynccontextmanager
-async def serving(app: ASGIApp, listener: socket.socket) -> AsyncIterator[None]:
-    """Serve an application on an open port while the context lasts."""
-    server = _Server(app)
+async def serving(
+    app: ASGIApp, listener: socket.socket, *, shutdown_s: int = SHUTDOWN_S
+) -> AsyncIterator[None]:
+    """Serve an application on an open port while the context lasts; see `serve_on_loopback`."""
+    server = _Server(app, shutdown_s)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_serve, server, listener)
         try:

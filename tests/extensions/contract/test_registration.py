@@ -9,7 +9,6 @@ import anyio
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from app_server.extensions.contract import registry as registry_module
 from app_server.extensions.contract.registration import (
     ApprovalIdentity,
     ApprovalPersistence,
@@ -228,11 +227,10 @@ class Slow(Shelf):
 
 @claim("extensions:bounded")
 async def test_nobody_waits_for_ever_for_a_contributor_that_looks_anew(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(registry_module, "REFRESH_S", 0.0)
     with anyio.fail_after(WAIT_S):
-        await ExtensionRegistry([Slow("slow")]).refresh(CONTEXT)
+        await ExtensionRegistry([Slow("slow")]).refresh(CONTEXT, refresh_s=0.0)
     assert caplog.record_tuples[-1][1] == logging.WARNING
 
 

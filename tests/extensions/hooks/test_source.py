@@ -44,8 +44,8 @@ async def test_a_disk_that_does_not_answer_gives_none(
         return HookList()
 
     monkeypatch.setattr("app_server.extensions.hooks.hook_files.read_hooks", wait)
-    monkeypatch.setattr("app_server.host.folder_reads.READ_S", 0.01)
+    reads = FolderReads(read_s=0.01)
     try:
-        assert await read_hooks_of(Config({}), tmp_path, None, (), FolderReads()) is None
+        assert await read_hooks_of(Config({}), tmp_path, None, (), reads) is None
     finally:
         answers.set()

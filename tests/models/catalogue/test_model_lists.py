@@ -194,17 +194,13 @@ async def test_who_leaves_takes_the_answer_from_nobody() -> None:
     assert server.asked == 1
 
 
-async def test_an_answer_that_does_not_come_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(lists, "FETCH_S", 0.01)
-
+async def test_an_answer_that_does_not_come_is_not_waited_for() -> None:
     class Silent(Server):
         async def list_models(self, provider: Provider) -> bytes:
             await asyncio.Event().wait()
             return b""
 
-    assert await Silent(b"").lists().models(LOCAL) is None
+    assert await ModelLists(Silent(b""), fetch_s=0.01).models(LOCAL) is None
 
 
 async def test_what_cannot_be_loaded_or_read_is_no_list() -> None:

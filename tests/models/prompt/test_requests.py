@@ -177,10 +177,9 @@ async def test_input_above_the_bound_is_refused_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_cut", [False, True])
 async def test_a_call_of_the_local_shell_which_nobody_offered_gets_an_output(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_cut: bool
+    tmp_path: Path, is_cut: bool
 ) -> None:
     # The Responses API refuses a history with a call that has none.
-    monkeypatch.setattr("app_server.turns.model_requests.RETRY_BASE_S", 0)
     async with serve(tmp_path) as served, served.client() as client:
         retries = {"model_providers.scripted.stream_max_retries": 1}
         thread_id = await client.start_thread(config=retries)

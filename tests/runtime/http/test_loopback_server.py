@@ -49,9 +49,8 @@ async def test_a_port_is_open_as_long_as_the_context_lasts() -> None:
 
 @pytest.mark.parametrize("is_cancelled", [False, True])
 async def test_a_request_that_does_not_end_is_cut_off(
-    monkeypatch: pytest.MonkeyPatch, is_cancelled: bool
+    is_cancelled: bool,
 ) -> None:
-    monkeypatch.setattr(loopback, "SHUTDOWN_S", 0)
     reached, cut_off = asyncio.Event(), asyncio.Event()
 
     async def hangs(scope: Any, receive: Any, send: Any) -> None:
@@ -67,7 +66,7 @@ async def test_a_request_that_does_not_end_is_cut_off(
     with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as clients:
             with anyio.CancelScope() as scope:
-                async with serve_on_loopback(hangs) as port:
+                async with serve_on_loopback(hangs, shutdown_s=0) as port:
                     clients.start_soon(meet_the_end, port)
                     await reached.wait()
                     if is_cancelled:

@@ -8,7 +8,6 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.host import folder_reads
 from app_server.models.prompt.environment_context import (
     FACTS,
     INSTRUCTIONS,
@@ -218,9 +217,11 @@ async def test_a_folder_that_does_not_answer_is_left_out(
 
     folder = project(tmp_path / "one", "ONE")
     async with serve(tmp_path) as served, served.client() as client:
+        first = served.services.sessions.get(await client.start_thread())
+        reads = first.context.server.folder_reads
         with monkeypatch.context() as patch:
             patch.setattr(instructions_module, "read_instructions", hang)
-            patch.setattr(folder_reads, "READ_S", 0.05)
+            reads.read_s = 0.05
             result = await started(client, cwd=str(folder))
         assert result["instructionSources"] == []
         warning = (await client.wait_for("warning"))["params"]

@@ -6,14 +6,20 @@ and what a test compares would lack something. A test of such a bound sets it it
 """
 
 import sys
+from types import ModuleType
+from typing import Any
 
 PATIENCE_S = 60
 
 WAITS = {
-    "app_server.accounts.accounts": ("ANSWER_S", "REFRESH_S", "REVOKE_S"),
+    "app_server.accounts.accounts": (
+        "IssuerAccess.answer_s",
+        "IssuerAccess.revoke_s",
+        "REFRESH_S",
+    ),
     "app_server.accounts.login": ("CANCEL_S",),
-    "app_server.accounts.store": ("LOCK_WAIT_S", "WRITE_WAIT_S"),
-    "app_server.accounts.web": ("REQUEST_S", "WHOLE_REQUEST_S"),
+    "app_server.accounts.store": ("AuthStore.lock_wait_s", "AuthStore.write_wait_s"),
+    "app_server.accounts.web": ("REQUEST_S", "AccountWeb.request_s"),
     "app_server.apps.routes.generation": ("CLOSE_S",),
     "app_server.apps.routes.session": ("CLOSE_S", "DELIVERY_S"),
     "app_server.apps.service": ("END_S",),
@@ -30,7 +36,7 @@ WAITS = {
     "app_server.host.commands.spawning": ("CLOSE_S", "SEND_S"),
     "app_server.host.exec.client.address": ("DEFAULT_CONNECT_S",),
     "app_server.host.exec.client.client": ("END_S",),
-    "app_server.host.folder_reads": ("READ_S",),
+    "app_server.host.folder_reads": ("FolderReads.read_s",),
     "app_server.host.git_diff": ("TIMEOUT_S",),
     "app_server.host.processes": ("KILL_S",),
     "app_server.host.reaper": ("CLOSE_S",),
@@ -46,9 +52,9 @@ WAITS = {
     "app_server.mcp_wire.http.loopback": ("CONNECT_S",),
     "app_server.mcp_wire.http.transport": ("END_SESSION_S", "ONE_WAY_S"),
     "app_server.mcp_wire.json_rpc_client": ("GIVE_UP_S",),
-    "app_server.models.catalogue.models": ("FETCH_S",),
+    "app_server.models.catalogue.models": ("ModelLists.fetch_s",),
     "app_server.models.client": ("CONNECT_S",),
-    "app_server.observability.log": ("FLUSH_S",),
+    "app_server.observability.log": ("LogHandler.flush_s",),
     "app_server.observability.telemetry.exporting": ("FLUSH_S",),
     "app_server.permissions.sandbox.roots": ("LOCK_S",),
     "app_server.permissions.rules": ("LOCK_S",),
@@ -59,6 +65,8 @@ WAITS = {
     "app_server.threads.files.locks": ("SHORT_S",),
 }
 """Names of seconds, or of milliseconds (`_MS`), by module.
+
+`Class.setting` is a keyword of its constructor.
 
 Left out is what tests reach unpatched, and what paces something.
 """
@@ -73,7 +81,15 @@ def be_patient() -> None:
     """Raise the waits of what this process has imported."""
     for module, names in WAITS.items():
         if module in sys.modules:
-            waits = vars(sys.modules[module])
             for name in names:
+                waits, key = wait_in(sys.modules[module], name)
                 patience = PATIENCE_S * 1000 if name.endswith("_MS") else PATIENCE_S
-                waits[name] = max(waits[name], patience)
+                waits[key] = max(waits[key], patience)
+
+
+def wait_in(module: ModuleType, name: str) -> tuple[dict[str, Any], str]:
+    """Return the mapping that has a wait, and its key there; KeyError or AttributeError: none."""
+    owner, _, setting = name.rpartition(".")
+    waits = getattr(module, owner).__init__.__kwdefaults__ if owner else vars(module)
+    waits[setting]
+    return waits, setting
