@@ -27,10 +27,13 @@ class NotApplicable(PatchFailed):
 class NotWritten(PatchFailed):
     """The disk refused, or a file had changed meanwhile."""
 
-    def __init__(self, message: str, changed: Sequence[int] = ()) -> None:
-        """Say what failed; `changed` are the numbers of the changes that had been made by then."""
+    def __init__(self, message: str, changed: Sequence[int] | None = ()) -> None:
+        """Say what failed; `changed` are the numbers of the changes that had been made by then.
+
+        None: it is not known.
+        """
         super().__init__(message)
-        self.changed = tuple(changed)
+        self.changed = None if changed is None else tuple(changed)
 
 
 BEGIN = "*** Begin Patch"

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from pydantic_core import to_json
 
 from app_server.patch.parse import ADD, BEGIN, CONTEXT, DELETE, END, MAX_FILES, MOVE, UPDATE
-from app_server.patch.plan import FileState, Plan, PlannedChange
+from app_server.patch.plan import FileState, PlannedChange
 from app_server.patch.unified import FileSnapshot, Touched, hunks
 from protocol.turns.items import (
     AddPatchChangeKind,
@@ -32,9 +32,9 @@ ShownChange: TypeAlias = tuple[str, PatchChangeKind, str]
 """The path, the kind and the diff of one change."""
 
 
-def shown_changes(plan: Plan) -> list[FileUpdateChange]:
-    """Return the changes of a plan by path, bounded."""
-    ordered = sorted(plan.changes, key=lambda one: one.path)
+def shown_changes(changes: Iterable[PlannedChange]) -> list[FileUpdateChange]:
+    """Return planned changes by path, bounded."""
+    ordered = sorted(changes, key=lambda one: one.path)
     return bounded_changes((one.path, _kind(one), _diff(one)) for one in ordered)
 
 

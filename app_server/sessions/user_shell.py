@@ -97,11 +97,10 @@ class UserShell:
         self._clients.error(turn.id, TurnError(message=reason))
 
     async def prepare(self, command: UserCommand, recorder: TurnRecorder) -> PreparedCommand:
-        """Make the item of a command, and room for it; nothing is announced or written.
+        """Make the item of a command; nothing is announced or written.
 
         Raises:
             NoEnvironment: the thread has none.
-            OSError: the log cannot be written.
         """
         settings, machine = recorder.log.state.in_force, self._machine
         if not settings.working_folders:
@@ -118,7 +117,6 @@ class UserShell:
             status="inProgress",
             command_actions=command_actions(script, folder.cwd),
         )
-        await self._commands.make_room()
         return PreparedCommand(item, command.line, folder, shell, login)
 
     def announce(self, prepared: PreparedCommand, recorder: TurnRecorder) -> ThreadCommand:

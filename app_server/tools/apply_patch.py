@@ -198,14 +198,16 @@ class ApplyPatch(TurnTool):
                 found = await self.environments.find(patch.environment_id)
                 folder = None
             cwd = found.folder.cwd if folder is None else folder
+            sandbox_policy = self.environments.sandbox_policy(found.folder)
+            may_write = sandbox_policy.writable is None or bool(sandbox_policy.writable)
+            target = _Target(found, cwd, may_write=may_write)
             if found.is_here:
-                sandbox_policy = self.environments.sandbox_policy(found.folder)
                 planned = await planned_here(patch, cwd, sandbox_policy)
-                return await self._carry_out(item_id, planned, text, found, cwd)
+                return await self._carry_out(item_id, planned, text, target)
             policy = work_policy(self.environments, found)
             started = self.context.server.environments.start_patch(found.id, cwd, policy)
             async with planned_there(found.id, started, text) as planned:
-                return await self._carry_out(item_id, planned, text, found, cwd)
+                return await self._carry_out(item_id, planned, text, target)
         except NoEnvironment as exc:
             return f"apply_patch failed: {exc}"
         except EmptyPatch as exc:
@@ -214,19 +216,19 @@ class ApplyPatch(TurnTool):
             return f"apply_patch verification failed: {exc}"
 
     async def _carry_out(
-        self, item_id: str, planned: "PlannedPatch", text: str, found: FoundEnvironment, cwd: str
+        self, item_id: str, planned: "PlannedPatch", text: str, target: "_Target"
     ) -> str:
-        shown = await anyio.to_thread.run_sync(shown_changes, planned.plan)
+        shown = await anyio.to_thread.run_sync(shown_changes, planned.plan.changes)
         item = FileChangeThreadItem(id=item_id, changes=shown, status="inProgress")
-        plan, writable = planned.plan, self.environments.sandbox_policy(found.folder).writable
+        plan = planned.plan
         request = FileRequest(
             turn_id=self.turn.id,
             item_id=item_id,
-            environment_id=found.id,
-            cwd=cwd,
+            environment_id=target.found.id,
+            cwd=target.cwd,
             paths=[place for change in plan.changes for place in change.written],
             is_inside=not plan.outside and not plan.locked,
-            may_write=writable is None or bool(writable),
+            may_write=target.may_write,
             reason=reason_to_ask(plan),
             patch=text,
         )
@@ -240,7 +242,7 @@ class ApplyPatch(TurnTool):
                 return refusal
         # What was begun is done, and written down: an interrupt comes after it.
         with anyio.CancelScope(shield=True):
-            made, failure, wall_s = await self._write(item, planned, found)
+            made, failure, wall_s = await self._write(item, planned, target.found)
         return written_text(made, failure, wall_s)
 
     async def _ask(self, item: FileChangeThreadItem, request: FileRequest) -> str | None:
@@ -279,12 +281,25 @@ class ApplyPatch(TurnTool):
             await planned.write()
         except NotWritten as exc:
             failure = str(exc)
-            made = [changes[number] for number in exc.changed]
+            made = [changes[number] for number in exc.changed or ()]
+            if exc.changed is not None:
+                item.changes = await anyio.to_thread.run_sync(shown_changes, made)
         wall_s = time.perf_counter() - started
         item.status = "completed" if failure is None else "failed"
         await self.turn.recorder.completed(item)
         await self.changes.notify(self.turn, made, found)
         return made, failure, wall_s
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Environment and folder of a patch."""
+
+    found: FoundEnvironment
+    cwd: str
+    """Folder in which its paths begin."""
+    may_write: bool
+    """Whether the sandbox lets any folder be written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -117,15 +117,12 @@ class ExecCommand(TurnTool):
             command_actions=list(planned.request.actions),
         )
         recorder = self.turn.recorder
-        made_room = await self.context.commands.make_room()
         command = self.context.commands.add(item, planned.arguments.cmd, recorder)
-        if made_room is not None:
-            command.note(made_room)
         try:
             if isinstance(verdict, NeedsApproval):
                 decision = await self._ask(command, planned, verdict)
                 if not decision.is_allowed:
-                    return _failed(decision.text, *command.read_notes())
+                    return _failed(decision.text)
                 verdict = await self._check_again(planned, verdict)
             else:
                 recorder.started(item)

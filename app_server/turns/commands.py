@@ -437,16 +437,18 @@ class ThreadCommands:
         sandbox_policy: EffectivePolicy = UNRESTRICTED,
         gate: Gate | None = None,
     ) -> None:
-        """Start the process of a command; `gate` as LocalCommands.start has it.
+        """Make room, and start the process of a command; `gate` as LocalCommands.start has it.
 
         Raises:
             SandboxUnavailable, OSError: see LocalCommands.start, Environments.start_command; or
-                the thread is being closed.
+                the thread is being closed, or the disk refused the end of another command.
         """
         if self._closed:
             raise OSError(0, "the thread is being closed")
         # Somebody may have been asked for long, and another server may have the thread since.
         await command.recorder.log.require_owned()
+        await self._make_room(command)
+        command.is_ordered = True
         machine = self.machine
         thread_id = command.recorder.log.id
         given = {
@@ -455,7 +457,6 @@ class ThreadCommands:
             "CODEX_THREAD_ID": thread_id,
             "CODEX_TOOL_CALL_ID": command.item.id,
         }
-        command.is_ordered = True
         if line.environment_id == LOCAL:
             launch = CommandLaunch(
                 shell_command(line.shell, command.line, login=line.login),
@@ -504,26 +505,25 @@ class ThreadCommands:
             given=given,
         )
 
-    async def make_room(self) -> str | None:
-        """End the command that has been silent longest, if there are too many; says which.
+    async def _make_room(self, command: ThreadCommand) -> None:
+        """End the command that has been silent longest, if too many run beside the one to start.
+
+        The model is shown which. One that the user is still asked about does not count.
 
         Raises:
-            OSError: the disk refused its item.
+            OSError: the disk refused the item of the one that was ended.
         """
-        if len(self._commands) < MAX_COMMANDS:
-            return None
-        ended = [command for command in self._commands.values() if command.completed.is_set()]
+        others = [one for one in self._commands.values() if one.is_ordered and one is not command]
+        if len(others) < MAX_COMMANDS:
+            return
+        ended = [one for one in others if one.completed.is_set()]
         if ended:
             self.forget(min(ended, key=_silent_since))
-            return None
+            return
         # Calls beside this one end others.
-        running = [
-            command
-            for command in self._commands.values()
-            if command.is_background and command not in self._evicted
-        ]
+        running = [one for one in others if one.is_background and one not in self._evicted]
         if not running:
-            return None
+            return
         silent = min(running, key=_silent_since)
         self._evicted.add(silent)
         try:
@@ -531,7 +531,7 @@ class ThreadCommands:
         finally:
             self._evicted.discard(silent)
             self.forget(silent)
-        return (
+        command.note(
             f"Session {silent.session_id} was ended to make room: a thread has at most "
             f"{MAX_COMMANDS} commands, and it had been silent longest"
         )

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Literal, NoReturn, TypeAlias
 
 import anyio
 import anyio.lowlevel
@@ -160,13 +160,14 @@ class RunningTurn(ABC):
         self.is_interrupted = True
         self.scope.cancel()
 
-    async def interrupt_here(self) -> None:
-        """End the turn as interrupted, for a user who cancelled a call; does not return.
+    async def interrupt_here(self) -> NoReturn:
+        """End the turn as interrupted, for a user who cancelled a call.
 
         The caller is cancelled: what must be written is written before.
         """
         self.interrupt()
         await anyio.lowlevel.checkpoint()
+        raise AssertionError("called outside of the turn, or shielded from it")
 
 
 class TurnSlot:

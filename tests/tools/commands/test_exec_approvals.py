@@ -106,17 +106,26 @@ async def test_a_declined_command_does_not_run_and_the_turn_goes_on(tmp_path: Pa
         assert not (at.folder / "c").exists()
 
 
-async def test_a_declined_command_names_the_one_that_was_ended_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("decision", ["decline", "accept"])
+async def test_only_a_command_that_was_allowed_ends_another_to_make_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decision: str
 ) -> None:
     monkeypatch.setattr(commands, "MAX_COMMANDS", 1)
     async with desk(tmp_path, "read-only", "on-request") as at:
         left = await at.run("sleep 1000", yield_time_ms=250)
-        [text] = await decided(at, "decline", command("touch c", **ESCALATED))
-        assert text == (
-            "exec_command failed: rejected by user\n"
+        [text] = await decided(at, decision, command("touch c", **ESCALATED))
+        ended = (
             f"Session {left.session} was ended to make room: a thread has at most 1 commands, and "
             "it had been silent longest"
+        )
+        assert (ended in text.splitlines()) == (decision == "accept")
+        if decision == "decline":
+            assert text == "exec_command failed: rejected by user"
+        running = await at.client.call(
+            "thread/backgroundTerminals/list", {"threadId": at.thread_id}
+        )
+        assert [one["processId"] for one in running["data"]] == (
+            [str(left.session)] if decision == "decline" else []
         )
 
 

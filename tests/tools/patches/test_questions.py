@@ -1,5 +1,6 @@
 """patch: who is asked about it, and what became of the files by the time of the answer."""
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ from tests.support.harness import claim
 from tests.support.turn_tools.patch_items import (
     ADD,
     ADDED,
+    ADDED_DIFF,
     EDIT,
     END,
     READ_ONLY,
+    without_time,
 )
 from tests.support.turn_tools.patches import (
     INSIDE_ONLY,
@@ -159,11 +162,38 @@ async def test_a_link_that_is_made_while_it_is_asked_is_not_followed(tmp_path: P
         (work.folder / "sub").symlink_to("../outside")
         await work.client.send({"id": question["id"], "result": {"decision": "accept"}})
         shown = await work.rest()
-        assert shown[0][1][0] == "failed"
-        assert shown[1:] == [END]
+        assert shown == [("item/completed", ("failed", [])), END]
         assert work.output().startswith("Exit code: 1\nWall time: ")
         assert "Failed to write file WS/sub/new.txt: " in work.output()
         assert os.listdir(outside) == []
+
+
+@claim("patch:order")
+async def test_a_disk_that_refuses_in_the_middle_is_told_alike_to_client_and_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.rename
+
+    def rename(source: str, target: str, **folders: int) -> None:
+        if target == "second.txt":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(source, target, **folders)
+
+    both = patch_of("*** Add File: new.txt", "+one", "+two", "*** Add File: second.txt", "+x")
+    second = {"path": "WS/second.txt", "kind": {"type": "add"}, "diff": "x\n"}
+    async with workspace(tmp_path) as work:
+        monkeypatch.setattr(os, "rename", rename)
+        assert await work.apply(both) == [
+            ("item/started", ("inProgress", [*ADDED, second])),
+            ("item/completed", ("failed", ADDED)),
+            ("turn/diff/updated", ADDED_DIFF),
+            END,
+        ]
+        assert without_time(work.output()) == (
+            "Exit code: 1\nWall time: 0 seconds\nOutput:\n"
+            "Failed to write file WS/second.txt: No space left on device\n"
+            "Before that, the following files were updated:\nA new.txt\n"
+        )
 
 
 @claim("patch:locked")

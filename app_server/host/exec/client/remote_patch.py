@@ -48,7 +48,7 @@ class RemotePatch:
         try:
             written = await _ask(self._process, ALLOWED, PatchWritten, WRITE_S)
         except OSError as exc:
-            raise NotWritten(f"Failed to write files: {exc}; {UNKNOWN_END}") from exc
+            raise NotWritten(f"Failed to write files: {exc}; {UNKNOWN_END}", None) from exc
         if written.failure is not None:
             raise NotWritten(written.failure, self._known(written.changed))
 

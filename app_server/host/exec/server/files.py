@@ -141,5 +141,5 @@ def _write(plan: Plan) -> PatchWritten:
     try:
         write_plan(plan, new_token())
     except NotWritten as exc:
-        return PatchWritten(failure=str(exc), changed=list(exc.changed))
+        return PatchWritten(failure=str(exc), changed=list(exc.changed or ()))
     return PatchWritten()

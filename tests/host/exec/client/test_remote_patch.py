@@ -101,7 +101,10 @@ async def test_what_became_of_a_patch_is_what_the_exec_server_says(
                 await patch.write()
         if changed is None:
             text = f"Failed to write files: {text}; it is not known which files were changed"
-        assert (str(caught.value), list(caught.value.changed)) == (text, changed or [])
+        assert (str(caught.value), caught.value.changed) == (
+            text,
+            None if changed is None else tuple(changed),
+        )
 
 
 async def test_a_patch_is_written_and_read_as_json_beside_the_event_loop(
