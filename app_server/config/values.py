@@ -75,7 +75,11 @@ class Config:
 
         They are a layer even if there are none: a profile may have some later.
         """
-        document = _copy(self.document)
+        # Threads share the tables that nothing is put over.
+        touched = {key.partition(".")[0] for key in overrides}
+        document = {
+            key: _copy(value) if key in touched else value for key, value in self.document.items()
+        }
         overridden = set(self.overridden)
         for key, value in overrides.items():
             path = tuple(key.split("."))

@@ -64,10 +64,14 @@ class ConnectionOwner(Asker, Protocol):
     """Set to end the connection."""
     can_elicit: bool
     """Whether there is anybody who could be asked."""
-    learned: Learned
-    """What connections before this one found out."""
-    record: ServerRecord
-    """What became of the server so far."""
+
+    @property
+    def learned(self) -> Learned:
+        """What connections before this one found out."""
+
+    @property
+    def record(self) -> ServerRecord:
+        """What became of the server so far."""
 
     def ready(self, connection: McpConnection, listing: Listing) -> None:
         """Take the connection: the server can be called."""

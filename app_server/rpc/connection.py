@@ -301,9 +301,12 @@ class RpcConnection:
         """Whether so much waits for this client that pieces of one text are joined."""
         return self._outbox.is_full
 
-    def post(self, text: str, delta: Delta | None = None) -> None:
-        """Queue a message for this client; never waits."""
-        self._outbox.add(text, delta)
+    def post(self, *texts: str, delta: Delta | None = None) -> None:
+        """Queue messages for this client; `delta` is the only one's mergeable form; never waits."""
+        if delta is None:
+            self._outbox.add_all(texts)
+        else:
+            self._outbox.add(texts[0], delta)
         if self._outbox.overflowed:
             # The write task may be stuck in a send to a client that does not read.
             self._writing.cancel()

@@ -53,8 +53,8 @@ class Peer(Protocol):
     def is_behind(self) -> bool:
         """Whether so much waits that pieces of one text are joined."""
 
-    def post(self, text: str, delta: Delta | None = None) -> None:
-        """Queue a message; never waits."""
+    def post(self, *texts: str, delta: Delta | None = None) -> None:
+        """Queue messages; `delta` is the form of the only one that can be joined; never waits."""
 
     async def wait_for_room(self) -> None:
         """Wait while so much is to be sent that the client's requests are not read either."""
@@ -79,9 +79,12 @@ def post(peer: Peer, *messages: Message, as_subscriber: bool) -> None:
     if (spec.experimental or spec.opt_in) and not client.experimental:
         return
     form = client.experimental, client.jsonrpc, as_subscriber and client.experimental
+    if len(messages) > 1 and not messages[0].is_delta:
+        peer.post(*[message.text(form) for message in messages])
+        return
     for message in messages:
         # The form that can be joined is needed by who falls behind alone.
-        peer.post(message.text(form), message.delta(form) if peer.is_behind else None)
+        peer.post(message.text(form), delta=message.delta(form) if peer.is_behind else None)
 
 
 WhenGone: TypeAlias = Callable[[ConnectionId], None]
@@ -467,14 +470,21 @@ class Hub:
         """Send an event to a thread's subscribers; `method` is for types that serve several."""
         if self.observer is not None:
             self.observer.observe(event)
-        self._notify(self.subscribers.of(thread_id), thread_id, event, method)
+        self._notify(self.subscribers.of(thread_id), thread_id, [event], method)
+
+    def emit_all(self, thread_id: ThreadId, events: Sequence[WireModel]) -> None:
+        """Send events of one type to a thread's subscribers, as `emit` would, in half the time."""
+        if self.observer is not None:
+            for event in events:
+                self.observer.observe(event)
+        self._notify(self.subscribers.of(thread_id), thread_id, events)
 
     def emit_run(self, thread_id: ThreadId, first: WireModel, more: Sequence[str]) -> None:
         """Send the subscribers of a thread a delta, and the pieces of its text that came with it.
 
         Each is an event of its own, as `emit` would send it, in half the time.
         """
-        self._notify(self.subscribers.of(thread_id), thread_id, first, more=more)
+        self._notify(self.subscribers.of(thread_id), thread_id, [first], more=more)
 
     def broadcast(self, event: WireModel) -> None:
         """Send an event to every client that has initialized.
@@ -484,7 +494,7 @@ class Hub:
         if self.on_broadcast is not None:
             self.on_broadcast(event)
         thread_id: ThreadId | None = getattr(event, "thread_id", None)
-        self._notify(self._told_by_us(thread_id, event), thread_id, event)
+        self._notify(self._told_by_us(thread_id, event), thread_id, [event])
 
     def _told_by_us(self, thread_id: ThreadId | None, event: WireModel) -> Collection[ConnectionId]:
         """Return who is sent an event for all: of other nodes' clients those who follow it here."""
@@ -497,26 +507,28 @@ class Hub:
 
     def notify(self, connection_id: ConnectionId, event: WireModel) -> None:
         """Send an event to one client, if it is still there; this is part of no stream."""
-        self._notify((connection_id,), None, event)
+        self._notify((connection_id,), None, [event])
 
     def _notify(
         self,
         connection_ids: Iterable[ConnectionId],
         thread_id: ThreadId | None,
-        event: WireModel,
+        events: Sequence[WireModel],
         method: str | None = None,
         more: Sequence[str] = (),
     ) -> None:
+        """Send events of one type; `more` are pieces of text that follow the only one."""
         stream = self.streams.find(thread_id)
-        seq = None if stream is None else stream.next_seq()
-        method = method or METHOD_OF[type(event).__name__]
-        run = [Outgoing(method, event, self._now_ms(), seq)]
-        if stream is not None:
-            self.streams.keep(stream, run[0])
+        method = method or METHOD_OF[type(events[0]).__name__]
+        now_ms = self._now_ms()
+        run = [
+            Outgoing(method, event, now_ms, None if stream is None else stream.next_seq())
+            for event in events
+        ]
         for piece in more:
             run.append(run[0].followed_by(piece, None if stream is None else stream.next_seq()))
-            if stream is not None:
-                self.streams.keep(stream, run[-1])
+        if stream is not None:
+            self.streams.keep(stream, run)
         subscribers = self.subscribers.of(thread_id)
         # Without a stream nothing is kept for those who are held.
         held = self.subscribers.held(thread_id) if stream is not None else ()
@@ -561,7 +573,7 @@ class Hub:
                     settled = ServerRequestResolvedNotification(
                         thread_id=thread_id, request_id=request.id
                     )
-                    self._notify(request.asked, thread_id, settled)
+                    self._notify(request.asked, thread_id, [settled])
                 if self.observer is not None:
                     self.observer.asked(method, answered=request.answered.is_set())
         return request.result, request.answered_by

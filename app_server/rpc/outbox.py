@@ -7,7 +7,7 @@ Source: docs/wire.md, "Bounds".
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from operator import attrgetter
@@ -17,6 +17,8 @@ import anyio
 from pydantic_core import to_json
 
 from app_server.rpc.message_stream import OutboxLimits
+from protocol.contract.methods import METHOD_OF
+from protocol.integrations.mcp import McpServerStartupState, McpServerStatusUpdatedNotification
 from protocol.jsonrpc.envelope import render_notification
 from protocol.model import WireModel
 from protocol.turns.items import (
@@ -57,6 +59,10 @@ class Message(Protocol):
     @property
     def method(self) -> str:
         """Of the notification."""
+
+    @property
+    def is_delta(self) -> bool:
+        """Whether this is a piece of a text."""
 
     def text(self, form: Form) -> str:
         """Render the whole message."""
@@ -116,6 +122,12 @@ class Outgoing:
     def _rendered(self, form: Form) -> str:
         if self.is_delta:
             return _render_delta(self.key, self.at_ms, self.seq, form, self.piece)
+        if (
+            type(self.event) is McpServerStatusUpdatedNotification
+            and self.event.error is None
+            and self.event.failure_reason is None
+        ):
+            return _render_step(self.event, self.at_ms, self.seq, form)
         render = _render_output if _OUTPUT in self.event.__dict__ else _render
         return render(self.method, self.event, self.at_ms, self.seq, form)
 
@@ -160,6 +172,31 @@ def _around(key: Any, experimental: bool, jsonrpc: bool) -> tuple[str, str]:
     event = event_type.model_construct(**members, delta="")
     text = _render(method, event, 0, None, (experimental, jsonrpc, False))
     head, _, tail = text.partition(_EMPTY)
+    return head, tail.removesuffix("0}")
+
+
+_NO_THREAD = '"threadId":""'
+
+
+def _render_step(
+    event: McpServerStatusUpdatedNotification, at_ms: int, seq: int | None, form: Form
+) -> str:
+    """Write a step of a server's start as `_render` would: each thread has two of each server."""
+    experimental, jsonrpc, numbered = form
+    head, tail = _around_thread(event.name, event.status, experimental, jsonrpc)
+    number = f',"seq":{seq}' if numbered and seq is not None else ""
+    return f'{head}"threadId":{to_json(event.thread_id).decode()}{tail}{at_ms}{number}}}'
+
+
+@lru_cache(maxsize=256)
+def _around_thread(
+    name: str, status: McpServerStartupState, experimental: bool, jsonrpc: bool
+) -> tuple[str, str]:
+    """Render what stands before and behind the thread in one step of all starts of a server."""
+    event = McpServerStatusUpdatedNotification(thread_id="", name=name, status=status)
+    method = METHOD_OF[type(event).__name__]
+    text = _render(method, event, 0, None, (experimental, jsonrpc, False))
+    head, _, tail = text.partition(_NO_THREAD)
     return head, tail.removesuffix("0}")
 
 
@@ -262,6 +299,16 @@ class Outbox:
         else:
             self._merge(delta)
             self.chars += len(delta.piece)
+        if self.chars > self._limits.max_chars or len(self._waiting) > self._limits.max_messages:
+            self.overflowed = True
+        self._added.set()
+
+    def add_all(self, texts: Sequence[str]) -> None:
+        """Queue messages, none of which is a delta."""
+        if self.overflowed or self._closed:
+            return
+        self._waiting.extend(texts)
+        self.chars += sum(map(len, texts))
         if self.chars > self._limits.max_chars or len(self._waiting) > self._limits.max_messages:
             self.overflowed = True
         self._added.set()

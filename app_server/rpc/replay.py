@@ -11,7 +11,7 @@ import itertools
 import secrets
 from array import array
 from collections import deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 from app_server.rpc.outbox import Delta, Form, Message, Outgoing
@@ -32,6 +32,8 @@ class ReplayEntry:
     """One event, rendered."""
 
     __slots__ = ("_stable", "_whole", "first", "method", "size")
+
+    is_delta = False
 
     def __init__(self, outgoing: Outgoing) -> None:
         assert outgoing.seq is not None
@@ -161,28 +163,30 @@ class ReplayBuffer:
         return self.last - self._entries[0].first + 1 if self._entries else 0
 
     def next_seq(self) -> int:
-        """Take the number of the next event; it must be kept before there is another."""
+        """Take the number of the next event; to be kept before the event loop's next turn."""
         self.last += 1
         return self.last
 
-    def keep(self, outgoing: Outgoing) -> None:
-        """Remember the newest event, and forget old ones that are too much."""
+    def keep(self, run: Iterable[Outgoing]) -> None:
+        """Remember the newest events, and forget old ones that are too much."""
         if self._entries is None:
             self._entries = deque()
-        newest = self._entries[-1] if self._entries else None
-        if isinstance(newest, ReplayDeltas) and newest.takes(outgoing):
-            self.size += newest.add(outgoing)
-        else:
+        entries = self._entries
+        newest = entries[-1] if entries else None
+        for outgoing in run:
             if isinstance(newest, ReplayDeltas):
+                if newest.takes(outgoing):
+                    self.size += newest.add(outgoing)
+                    continue
                 self.size -= newest.close()
-            entry = ReplayDeltas(outgoing) if outgoing.is_delta else ReplayEntry(outgoing)
-            self._entries.append(entry)
-            self.size += entry.size
+            newest = ReplayDeltas(outgoing) if outgoing.is_delta else ReplayEntry(outgoing)
+            entries.append(newest)
+            self.size += newest.size
         limits = self._limits
         while (
-            self.size > limits.max_bytes or self.last - self._entries[0].first >= limits.max_events
-        ) and len(self._entries) > 1:
-            self.size -= self._entries.popleft().size
+            self.size > limits.max_bytes or self.last - entries[0].first >= limits.max_events
+        ) and len(entries) > 1:
+            self.size -= entries.popleft().size
 
     def can_go_on(self, position: Position) -> bool:
         """Whether the position is one of this stream, and everything after it is kept."""
@@ -241,10 +245,10 @@ class ReplayBuffers:
         stream = self._streams.get(thread_id)
         return None if stream is None else stream.position
 
-    def keep(self, stream: ReplayBuffer, outgoing: Outgoing) -> None:
-        """Remember the newest event of a stream."""
+    def keep(self, stream: ReplayBuffer, run: Iterable[Outgoing]) -> None:
+        """Remember the newest events of a stream."""
         before = stream.size
-        stream.keep(outgoing)
+        stream.keep(run)
         stream.touched = next(self._ticks)
         self.total_bytes += stream.size - before
         if self.total_bytes > self.share:

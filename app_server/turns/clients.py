@@ -3,10 +3,10 @@
 Source: docs/wire.md, "Turns".
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Literal, Protocol, TypeAlias
 
-from app_server.mcp.servers.server import StartupStep
+from app_server.mcp.servers.server_set import ServerNews
 from app_server.threads.log.state import TurnState
 from protocol.host.environments import EnvironmentConnectionNotification
 from protocol.integrations.mcp import (
@@ -34,6 +34,9 @@ class ClientPort(Protocol):
 
     def emit(self, thread_id: str, event: WireModel, method: str | None = None) -> None:
         """Send the subscribers of a thread an event; `method` is for types that serve several."""
+
+    def emit_all(self, thread_id: str, events: Sequence[WireModel]) -> None:
+        """Send the subscribers of a thread events of one type."""
 
     def emit_run(self, thread_id: str, first: WireModel, more: Sequence[str]) -> None:
         """Send the subscribers a delta, and the pieces of its text that came with it."""
@@ -117,19 +120,23 @@ class ThreadClients:
         for event, method in waiting:
             self.emit(event, method)
 
-    def server_step(
-        self, name: str, step: StartupStep, error: str | None, *, sign_in_again: bool
-    ) -> None:
-        """Send how far the start of an MCP server has come."""
-        self._emit_once_announced(
+    def server_steps(self, news: Sequence[ServerNews], sign_in_again: Collection[str]) -> None:
+        """Send how far starts of MCP servers have come; some of them wait for a new sign-in."""
+        events = [
             McpServerStatusUpdatedNotification(
                 thread_id=self._thread_id,
-                name=name,
-                status=step,
-                error=error,
-                failure_reason="reauthenticationRequired" if sign_in_again else None,
+                name=one.name,
+                status=one.step,
+                error=one.error,
+                failure_reason="reauthenticationRequired" if one.name in sign_in_again else None,
             )
-        )
+            for one in news
+            if one.step != "toolsChanged"
+        ]
+        if self._waiting is not None:
+            self._waiting.extend((event, None) for event in events)
+        elif events:
+            self.port.emit_all(self._thread_id, events)
 
     def server_tools_changed(self, name: str) -> None:
         """Send that an MCP server says that it has other tools."""

@@ -3,7 +3,7 @@
 Source: docs/mcp.md, "Connections", "Reload"; docs/extensions.md, "Boundaries".
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,8 @@ from app_server.mcp.catalog.config import McpSettings, ServerConfig, credential_
 from app_server.mcp.catalog.tables import read_mcp_settings
 from app_server.mcp.elicitation import ServerQuestion
 from app_server.mcp.errors import NotLoggedIn
-from app_server.mcp.servers.server import ServerNews, Status
-from app_server.mcp.servers.server_set import ServerSet
+from app_server.mcp.servers.server import McpServer, Status
+from app_server.mcp.servers.server_set import ServerNews, ServerSet
 from app_server.mcp.servers.waits import (
     grace_ends_at,
     refresh_lists,
@@ -95,7 +95,7 @@ class ThreadServers:
         """Whether the servers do not follow that yet."""
         self._refused: str | None = None
         """What is wrong with the settings that `look_at_files` found last."""
-        self._set = ServerSet(self._resolved(), cwd, server.mcp_pool, self._step, self)
+        self._set = ServerSet(self._resolved(), cwd, server.mcp_pool, self._announce, self)
 
     def live(self) -> ServerSet:
         """Return the set of servers, which goes on changing; a reload that waits is done first."""
@@ -315,15 +315,19 @@ class ThreadServers:
     def _resolved(self) -> McpSettings:
         return self._catalog.resolve(self._mcp, self._config, "discover")
 
-    def _step(self, name: str, step: ServerNews, error: str | None) -> None:
-        if step == "toolsChanged":
-            if self._mcp.follows_list_changes:
-                self._clients.server_tools_changed(name)
-            return
-        server = self._set.servers.get(name)
-        failure = None if server is None or step != "failed" else server.failure
-        again = isinstance(failure, NotLoggedIn) and failure.again
-        self._clients.server_step(name, step, error, sign_in_again=again)
+    def _announce(self, news: Sequence[ServerNews]) -> None:
+        failed = [one.name for one in news if one.step == "failed"]
+        again = [name for name in failed if _signs_in_again(self._set.servers.get(name))]
+        self._clients.server_steps(news, again)
+        if self._mcp.follows_list_changes:
+            for one in news:
+                if one.step == "toolsChanged":
+                    self._clients.server_tools_changed(one.name)
+
+
+def _signs_in_again(server: McpServer | None) -> bool:
+    failure = None if server is None else server.failure
+    return isinstance(failure, NotLoggedIn) and failure.again
 
 
 def _look_ends_at(catalog: ServerCatalog, config: Config, settings: McpSettings) -> float:

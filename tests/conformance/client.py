@@ -14,6 +14,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -23,7 +24,7 @@ from app_server.mcp.catalog.config import HttpTransport, McpSettings, ServerConf
 from app_server.mcp.elicitation import ServerQuestion
 from app_server.mcp.servers.pool import ServerPool
 from app_server.mcp.servers.requests import call_tool
-from app_server.mcp.servers.server_set import ServerSet
+from app_server.mcp.servers.server_set import ServerNews, ServerSet
 from app_server.mcp.tools.table import Tool
 from app_server.mcp_wire.errors import McpError
 from protocol.model import JsonObject
@@ -67,12 +68,11 @@ async def run_scenario(url: str) -> list[str]:
     config = ServerConfig(name=SERVER, transport=HttpTransport(url), startup_timeout_s=TOTAL_S)
     problems: list[str] = []
 
-    def on_status(name: str, step: str, error: str | None) -> None:
-        if error is not None:
-            problems.append(error)
+    def on_news(news: Sequence[ServerNews]) -> None:
+        problems.extend(one.error for one in news if one.error is not None)
 
     servers = ServerSet(
-        McpSettings({SERVER: config}), ".", ServerPool(NoProcesses()), on_status, Defaults()
+        McpSettings({SERVER: config}), ".", ServerPool(NoProcesses()), on_news, Defaults()
     )
     with anyio.fail_after(TOTAL_S):
         async with anyio.create_task_group() as tasks:

@@ -51,8 +51,8 @@ class Client:
         self.more = asyncio.Event()
         self.load = ConnectionLoad(in_flight=0, messages=0, chars=0)
 
-    def post(self, text: str, delta: Delta | None = None) -> None:
-        self.heard.append(json.loads(text))
+    def post(self, *texts: str, delta: Delta | None = None) -> None:
+        self.heard.extend(map(json.loads, texts))
         self.more.set()
 
     async def until_heard(self, count: int) -> None:

@@ -41,8 +41,8 @@ class Client:
     is_given_up: bool = False
     load: ConnectionLoad = field(default_factory=lambda: ConnectionLoad(0, 0, 0))
 
-    def post(self, text: str, delta: Delta | None = None) -> None:
-        self.heard.append(json.loads(text))
+    def post(self, *texts: str, delta: Delta | None = None) -> None:
+        self.heard.extend(map(json.loads, texts))
         self.more.set()
 
     async def wait_for_room(self) -> None:

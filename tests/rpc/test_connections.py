@@ -14,7 +14,7 @@ class Connected:
     is_of_node = False
     load = ConnectionLoad(in_flight=0, messages=1, chars=7)
 
-    def post(self, text: str, delta: Delta | None = None) -> None:
+    def post(self, *texts: str, delta: Delta | None = None) -> None:
         raise AssertionError("nothing is sent here")
 
     async def wait_for_room(self) -> None:

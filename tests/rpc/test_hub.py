@@ -13,8 +13,10 @@ from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.context import InitializedClient
 from app_server.rpc.hub import Hub
 from app_server.rpc.outbox import Delta, Outgoing
+from app_server.rpc.replay import Position, ReplayLimits
 from protocol.integrations.skills import SkillsChangedNotification
 from protocol.jsonrpc.envelope import Answer
+from protocol.model import WireModel
 from protocol.server.lifecycle import WarningNotification
 from protocol.signals.delivery import SignalReceipt, SignalUpdatedNotification
 from protocol.threads.notifications import ServerRequestResolvedNotification
@@ -40,15 +42,28 @@ class Listener:
         self.deltas: list[Delta | None] = []
         self.load = ConnectionLoad(in_flight=0, messages=0, chars=7)
 
-    def post(self, text: str, delta: Delta | None = None) -> None:
-        self.heard.append(json.loads(text))
-        self.deltas.append(delta)
+    def post(self, *texts: str, delta: Delta | None = None) -> None:
+        self.heard.extend(map(json.loads, texts))
+        self.deltas.extend(delta for _ in texts)
 
     async def wait_for_room(self) -> None:
         raise AssertionError("nobody waits here")
 
     def give_up(self) -> None:
         self.heard.append("given up")
+
+
+class Observer:
+    """An observer of the hub."""
+
+    def __init__(self) -> None:
+        self.seen: list[WireModel] = []
+
+    def observe(self, event: WireModel) -> None:
+        self.seen.append(event)
+
+    def asked(self, method: str, *, answered: bool) -> None:
+        raise AssertionError("nothing is asked here")
 
 
 WARNING = WarningNotification(thread_id="t", message="m")
@@ -87,6 +102,33 @@ def test_events_reach_listeners_in_their_form_and_nobody_else() -> None:
     assert not hub.has_subscribers("t")
     hub.subscribe(a, "t")
     assert not hub.has_subscribers("t")
+
+
+def test_events_that_are_sent_together_are_what_they_are_one_by_one() -> None:
+    events = [WarningNotification(thread_id="t", message=text) for text in "abc"]
+    heard = []
+    for together in (True, False):
+        hub = Hub(lambda: 7, ReplayLimits(max_events=2))
+        observer = Observer()
+        hub.observer = observer
+        hub.open_stream("t")
+        listener, later = Listener(session(experimental=True)), Listener(session(experimental=True))
+        with hub.connect(listener) as a, hub.connect(later) as b:
+            hub.subscribe(a, "t")
+            if together:
+                hub.emit_all("t", events)
+            else:
+                for event in events:
+                    hub.emit("t", event)
+            stream = hub.streams.find("t")
+            assert stream is not None
+            hub.hold(b, "t", Position(stream.id, 1))
+            hub.release(b, "t")
+        assert observer.seen == events
+        heard.append((listener.heard, later.heard))
+    assert heard[0] == heard[1]
+    assert [message["seq"] for message in heard[0][0]] == [1, 2, 3]
+    assert [message["seq"] for message in heard[0][1]] == [2, 3]
 
 
 def test_deltas_can_be_joined_into_one_message() -> None:

@@ -65,8 +65,8 @@ class Client:
         self.given_up = False
         self.load = ConnectionLoad(in_flight=0, messages=0, chars=0)
 
-    def post(self, text: str, delta: Delta | None = None) -> None:
-        self.heard.append(json.loads(text))
+    def post(self, *texts: str, delta: Delta | None = None) -> None:
+        self.heard.extend(map(json.loads, texts))
 
     async def wait_for_room(self) -> None:
         raise AssertionError("nobody waits here")
@@ -116,7 +116,7 @@ def test_a_stream_keeps_within_its_bounds_the_newest_events_without_a_gap(
     for event in told:
         for each in (stream, whole):
             outgoing = Outgoing(METHOD_OF[type(event).__name__], event, 7, each.next_seq())
-            each.keep(outgoing)
+            each.keep([outgoing])
     if told:
         assert 1 <= stream.events <= len(told)
     assert stream.last == len(told)
@@ -305,7 +305,7 @@ def test_a_long_text_leaves_the_stream_in_parts(kept: int) -> None:
     stream = ReplayBuffer(ReplayLimits(max_events=kept))
     for _ in range(1000):
         outgoing = Outgoing("item/agentMessage/delta", text_delta("a", "x"), 7, stream.next_seq())
-        stream.keep(outgoing)
+        stream.keep([outgoing])
     assert kept <= stream.events + 64
     assert stream.events <= max(kept, 64)
 

@@ -129,6 +129,8 @@ def _known(manifest: Manifest | None) -> Listing | None:
 
 
 def _winner(tiers: Mapping[Tier, ServerConfig]) -> ServerConfig:
+    if len(tiers) == 1:
+        return next(iter(tiers.values()))
     below = max((tier for tier in tiers if tier is not Tier.RUNTIME), default=None)
     if below is not None and Tier.RUNTIME in tiers:
         config = tiers[below]

@@ -10,9 +10,8 @@ import logging
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import anyio
 import anyio.abc
@@ -217,6 +216,8 @@ class ServerInstance:
         """Connect nowhere yet; `cache` is that of a lazy server, `tasks` owns connections."""
         self.config = config
         self.cwd = cwd
+        self.made_of = ingredients(config, cwd)
+        """What its threads have in common; how it resolves later does not count."""
         self.can_elicit = can_elicit
         self.listing: Listing | None = config.known
         self.record = ServerRecord(config)
@@ -549,8 +550,7 @@ class _Life:
             self.record.output.add(line)
 
 
-@dataclass(frozen=True, slots=True)
-class _Identity:
+class _Identity(NamedTuple):
     """What two threads have in common that share an instance."""
 
     name: str
@@ -569,7 +569,8 @@ class ServerPool:
         """Start processes with `processes`; lists of lazy servers are kept in `home`."""
         self.processes = processes
         self._cache = None if home is None else ToolCache(home)
-        self._shared: list[tuple[_Identity, ServerInstance]] = []
+        self._shared: dict[str, list[tuple[_Identity, ServerInstance]]] = {}
+        """By name of the server."""
         self._learned: deque[tuple[_Identity, Learned]] = deque(maxlen=MAX_REMEMBERED)
         self._tasks: anyio.abc.TaskGroup | None = None
         self._stopping = anyio.Event()
@@ -616,10 +617,11 @@ class ServerPool:
         if config.share is None and config.is_registered:
             return None
         identity = self._identity(config, cwd)
-        keeps_session = config.protocol != STATELESS and self._learned_of(identity).keeps_session
-        if config.share is None and keeps_session:
+        may_keep_session = config.share is None and config.protocol != STATELESS
+        if may_keep_session and self._learned_of(identity).keeps_session:
             return None
-        for known, instance in self._shared:
+        of_name = self._shared.get(config.name, [])
+        for known, instance in of_name:
             if known == identity and not instance.is_over:
                 # Its bounds are those of the thread that came last.
                 instance.config = config
@@ -628,9 +630,15 @@ class ServerPool:
         instance = ServerInstance(config, cwd, self.processes, self._tasks, cache, is_shared=True)
         if not config.is_registered:
             instance.learned = self._learned_of(identity)
-        self._shared = [known for known in self._shared if not known[1].is_over]
-        self._shared.append((identity, instance))
+        self._forget_ended()
+        self._shared.setdefault(config.name, []).append((identity, instance))
         return instance
+
+    def _forget_ended(self) -> None:
+        for name, of_name in list(self._shared.items()):
+            of_name[:] = [known for known in of_name if not known[1].is_over]
+            if not of_name:
+                del self._shared[name]
 
     def learned(self, config: ServerConfig, cwd: str) -> Learned:
         """Return what is known of a server, by value of its settings, for all threads to come.

@@ -1,6 +1,6 @@
 """One configured server: its status, its connection, its last listing.
 
-Clients are sent each `StartupStep` once: `starting`, then exactly one of `ready`, `failed`,
+Clients are sent each step of a start once: `starting`, then exactly one of `ready`, `failed`,
 `cancelled`. `Status` is what a row of `mcpServerStatus/list` shows. A server that dies later keeps
 its listing. One that is started again is a new McpServer; the old one is retired, and keeps its
 connection for the calls that run on it.
@@ -10,6 +10,7 @@ Source: docs/mcp.md, "Connections".
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 import anyio
@@ -66,11 +67,10 @@ Status: TypeAlias = Literal[
     "disabled",
 ]
 
-StartupStep: TypeAlias = Literal["starting", "ready", "failed", "cancelled"]
+ServerStep: TypeAlias = Literal["starting", "ready", "failed", "cancelled", "toolsChanged"]
 
-ServerNews: TypeAlias = StartupStep | Literal["toolsChanged"]
 
-StatusCallback: TypeAlias = Callable[[str, ServerNews, str | None], None]
+SayStep: TypeAlias = Callable[[str, ServerStep, str | None], None]
 """Called with the raw name, what is new, and the text of a failure."""
 
 RETRY_WAITS_S = (0.3, 1.0)
@@ -80,17 +80,49 @@ MIN_LEASE_S = DEFAULT_CALL_S
 """Calls may run at least this long on the connection of a server that was replaced."""
 
 
-class McpServer:
+class ServerParts:
+    """What only a use of a server needs, and the use makes: most threads use few of theirs."""
+
+    def __init__(self, config: ServerConfig) -> None:
+        self.config = config
+
+    @cached_property
+    def wanted(self) -> LateEvent:
+        """Set to start a lazy server whose tools are unknown."""
+        return LateEvent()
+
+    @cached_property
+    def running_calls(self) -> RunningCalls:
+        """The calls of the thread that run."""
+        return RunningCalls()
+
+    @cached_property
+    def record(self) -> ServerRecord:
+        """What became of it; that of its instance, if it has one."""
+        return ServerRecord(self.config)
+
+    @cached_property
+    def learned(self) -> Learned:
+        """What its connections found out."""
+        return Learned()
+
+    @cached_property
+    def log(self) -> ServerOutput:
+        """Messages that a shared server logged for calls of this thread."""
+        return ServerOutput()
+
+
+class McpServer(ServerParts):
     """One server of one set; also the owner of its connection."""
 
     def __init__(
         self,
         config: ServerConfig,
         pool: ServerPool,
-        notify: StatusCallback,
+        say: SayStep,
         asks: ElicitationPort | None = None,
     ) -> None:
-        self.config = config
+        super().__init__(config)
         self._pool = pool
         self.startable = config.enabled and pool.processes.has(config.environment_id)
         """Whether a start may be tried."""
@@ -101,20 +133,13 @@ class McpServer:
         self.settled = LateEvent()
         """Set once a start has been decided, or will not be tried."""
         self.stop = LateEvent()
-        self.wanted = LateEvent()
-        """Set to start a lazy server whose tools are unknown."""
-        self.running_calls = RunningCalls()
         self.can_elicit = asks is not None
         self._asks = asks
-        self.record = ServerRecord(config)
-        self.learned = Learned()
-        self.log = ServerOutput()
-        """Messages that a shared server logged for calls of this thread."""
         self.returns = 0
         """Restarts in a row after its environment could be reached again."""
         self.waited_for = False
         """Whether a turn has given the start its grace."""
-        self._notify = notify
+        self._say = say
         self._connection: McpConnection | None = None
         self.instance: ServerInstance | None = None
         """The instance behind it, if it does not hold a connection of its own from start to end."""
@@ -122,7 +147,8 @@ class McpServer:
         """The connection to the instance."""
         self._made_of: Ingredients | None = None
         self._leases = 0
-        self._lease_ended = LateEvent()
+        self._lease_ended: LateEvent | None = None
+        """Set by the end of a lease, while somebody waits for it."""
         self.list_is_old = False
         """Whether `notifications/tools/list_changed` came since the tools were listed."""
         self._may_retry = False
@@ -187,10 +213,12 @@ class McpServer:
 
     def _begin(self, cwd: str) -> None:
         self._status = "starting"
-        self._made_of = ingredients(self.config, cwd)
         if self.instance is not None:
             self.record = self.instance.record
-        self._notify(self.config.name, "starting", None)
+            self._made_of = self.instance.made_of
+        else:
+            self._made_of = ingredients(self.config, cwd)
+        self._say(self.config.name, "starting", None)
         if VALID_NAME.fullmatch(self.config.name) is None:
             pattern = f"^{VALID_NAME.pattern}$"
             reason = f"Invalid MCP server name '{self.config.name}': must match pattern {pattern}"
@@ -238,7 +266,7 @@ class McpServer:
             return
         self._status, self._connection, self.listing = "connected", connection, listing
         self.settled.set()
-        self._notify(self.config.name, "ready", None)
+        self._say(self.config.name, "ready", None)
 
     def failed(self, failure: StartupFailed) -> None:
         """Note that the start failed, unless it will be tried again."""
@@ -252,7 +280,7 @@ class McpServer:
         if self.stands_in:
             self.listing = None
         self.settled.set()
-        self._notify(self.config.name, "failed", text_for_people(self.config, failure))
+        self._say(self.config.name, "failed", text_for_people(self.config, failure))
 
     def lost(self, reason: str) -> None:
         """Note why the server ended."""
@@ -269,7 +297,7 @@ class McpServer:
         """Note that the list of tools is out of date; said once until it is listed again."""
         if not self.list_is_old:
             self.list_is_old = True
-            self._notify(self.config.name, "toolsChanged", None)
+            self._say(self.config.name, "toolsChanged", None)
 
     async def elicit(self, params: JsonObject, caller: Caller | None) -> JsonObject:
         """Pass a question of the server on; the clocks of its calls stop until it is answered.
@@ -310,7 +338,7 @@ class McpServer:
         if self.instance is not None:
             self.instance.config = config
         if announce and self._status == "connected":
-            self._notify(config.name, "ready", None)
+            self._say(self.config.name, "ready", None)
 
     @property
     def status(self) -> Status:
@@ -350,7 +378,7 @@ class McpServer:
         self.failure = StartupFailed("cancelled")
         self.settled.set()
         if began:
-            self._notify(self.config.name, "cancelled", None)
+            self._say(self.config.name, "cancelled", None)
         if self._running is not None:
             self._running.cancel()
 
@@ -392,4 +420,5 @@ class McpServer:
             yield self._connection
         finally:
             self._leases -= 1
-            self._lease_ended.set()
+            if self._lease_ended is not None:
+                self._lease_ended.set()

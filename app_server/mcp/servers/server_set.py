@@ -4,8 +4,9 @@ Servers start side by side and fail on their own: none holds up another, or the 
 Source: docs/mcp.md, "Connections", "Reload".
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, TypeAlias
 
 import anyio
 import anyio.abc
@@ -16,7 +17,7 @@ from app_server.mcp.elicitation import ElicitationPort
 from app_server.mcp.errors import UnknownServer
 from app_server.mcp.record import Learned
 from app_server.mcp.servers.pool import ServerPool
-from app_server.mcp.servers.server import McpServer, ServerNews, StatusCallback
+from app_server.mcp.servers.server import McpServer, SayStep, ServerStep
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp.tools.table import McpToolTable, McpToolTables
 from app_server.observability.log_context import THREAD, start_apart
@@ -28,12 +29,63 @@ STARTS_AT_ONCE = 8
 """Servers that are started before others of the event loop have their turn."""
 
 
+class ServerNews(NamedTuple):
+    """What is new of a server: how far its start has come, or that it has other tools."""
+
+    name: str
+    step: ServerStep
+    error: str | None
+    """The text of a failure."""
+
+
+TakeNews: TypeAlias = Callable[[Sequence[ServerNews]], None]
+"""Takes news of servers of one set, in order; does not wait."""
+
+
+class NewsFeed:
+    """The news of the servers of one set, on their way to who takes them."""
+
+    def __init__(self, take: TakeNews) -> None:
+        self._take = take
+        self._held: list[ServerNews] | None = None
+
+    def say(self, name: str, step: ServerStep, error: str | None) -> None:
+        """Pass news on, or keep them for the end of `joined`."""
+        if self._held is None:
+            self._take([ServerNews(name, step, error)])
+        else:
+            self._held.append(ServerNews(name, step, error))
+
+    def say_ready(self, name: str, step: ServerStep, error: str | None) -> None:
+        """Pass news on of a server that goes on by another way: of its start there are none."""
+        if step != "starting":
+            self.say(name, step, error)
+
+    def say_nothing(self, name: str, step: ServerStep, error: str | None) -> None:
+        """Pass no news on, of a server that goes on by another way as it was."""
+
+    @contextmanager
+    def joined(self) -> Iterator[None]:
+        """Pass on together what comes until the context ends, which must not wait."""
+        held: list[ServerNews] = []
+        self._held = held
+        try:
+            yield
+        finally:
+            self._held = None
+            if held:
+                self._take(held)
+
+
 class Launcher:
     """Runs servers in a task group of its own, from `run` to `stop`."""
 
-    def __init__(self, cwd: str, pool: ServerPool, again: Callable[[McpServer], None]) -> None:
+    def __init__(
+        self, cwd: str, pool: ServerPool, news: NewsFeed, again: Callable[[McpServer], None]
+    ) -> None:
         """`again` is called with a server that has failed and whose environment is back."""
         self.cwd = cwd
+        self._news = news
         self._processes = pool.processes
         self._again = again
         self._tasks: anyio.abc.TaskGroup | None = None
@@ -78,10 +130,12 @@ class Launcher:
 
     async def _launch_all(self, servers: Sequence[McpServer]) -> None:
         # A hundred starts at once hold up everybody else.
-        for number, server in enumerate(servers, 1):
-            self.launch(server)
-            if number % STARTS_AT_ONCE == 0:
+        for first in range(0, len(servers), STARTS_AT_ONCE):
+            if first:
                 await anyio.lowlevel.checkpoint()
+            with self._news.joined():
+                for server in servers[first : first + STARTS_AT_ONCE]:
+                    self.launch(server)
 
     async def _run(self, server: McpServer) -> None:
         """Run a server; one whose environment was out of reach starts again when that is back."""
@@ -125,18 +179,19 @@ class ServerSet:
         settings: McpSettings,
         cwd: str,
         pool: ServerPool,
-        notify: StatusCallback,
+        take_news: TakeNews,
         asks: ElicitationPort | None = None,
     ) -> None:
         """Make the set; nothing starts before `run`.
 
-        `notify` gets every step of every start. Without `asks` servers cannot ask the user.
+        `take_news` gets every step of every start. Without `asks` servers cannot ask the user.
         """
         self._pool = pool
-        self._notify = notify
+        self._news = NewsFeed(take_news)
+        self._say = self._news.say
         self._asks = asks
         self._is_paused = False
-        self._launcher = Launcher(cwd, pool, self._environment_is_back)
+        self._launcher = Launcher(cwd, pool, self._news, self._environment_is_back)
         self._tables = McpToolTables()
         self.settings = settings
         self.servers = {name: self._make(config) for name, config in settings.servers.items()}
@@ -147,7 +202,7 @@ class ServerSet:
         return self.settings.surface
 
     def _make(self, config: ServerConfig, replaced: McpServer | None = None) -> McpServer:
-        server = McpServer(config, self._pool, self._notify, self._asks)
+        server = McpServer(config, self._pool, self._say, self._asks)
         if replaced is not None and replaced.wanted.is_set() and not replaced.settled.is_set():
             server.wanted.set()
         if self._is_paused:
@@ -215,9 +270,8 @@ class ServerSet:
         if config.known is not None and old.config.known is not None:
             # Nothing starts: it goes on by another way, and says so if it has other tools.
             is_same = config.known == old.config.known
-            announced = partial(_without_start, self._notify)
-            notify: StatusCallback = (lambda *_: None) if is_same else announced
-            return McpServer(config, self._pool, notify, self._asks)
+            say: SayStep = self._news.say_nothing if is_same else self._news.say_ready
+            return McpServer(config, self._pool, say, self._asks)
         server = self._make(config, old)
         # Until it is ready the model is shown what there was, so that no turn is without.
         if server.listing is None:
@@ -349,8 +403,3 @@ class ServerSet:
             server.wanted.set()
             await server.settled.wait()
         return server
-
-
-def _without_start(notify: StatusCallback, name: str, step: ServerNews, error: str | None) -> None:
-    if step != "starting":
-        notify(name, step, error)

@@ -33,6 +33,8 @@ async def wait_for_required(servers: ServerSet) -> None:
         RequiredServersFailed: some did not.
     """
     names = [n for n, s in servers.servers.items() if s.config.required and s.startable]
+    if not names:
+        return
     await _settled(servers, lambda server: server.config.name in names)
     required = [servers.servers[name] for name in names if name in servers.servers]
     causes = [f"{s.config.name}: {s.failure}" for s in required if s.failure is not None]

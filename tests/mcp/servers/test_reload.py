@@ -242,7 +242,7 @@ async def test_a_set_that_has_not_begun_or_has_ended_is_reconciled_without_start
         settings("/no/a"),
         "/",
         ServerPool(NoProcesses()),
-        lambda name, step, _: steps.append((name, step)),
+        lambda news: steps.extend((one.name, one.step) for one in news),
     )
     old = servers.servers["s"]
     servers.update(settings("/no/b"), reload=True)
@@ -262,7 +262,7 @@ async def test_a_set_that_has_not_begun_or_has_ended_is_reconciled_without_start
         settings("/no/a"),
         "/",
         ServerPool(NoProcesses()),
-        lambda name, step, _: steps.append((name, step)),
+        lambda news: steps.extend((one.name, one.step) for one in news),
     )
     stopped.stop()
     await stopped.run()
