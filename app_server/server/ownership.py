@@ -64,11 +64,9 @@ class Ownership:
                     await self._stop_all()
                 case LeaseRenewed():
                     await self._go_on()
-                case ThreadsLost(thread_ids):
-                    lost = self._stored()
-                    if thread_ids != "all":
-                        lost = [session for session in lost if session.log.id in thread_ids]
-                    await self._drop(lost)
+                case ThreadsLost():
+                    # Not those that were taken since: this may have waited.
+                    await self._drop([one for one in self._stored() if one.log.is_lost])
 
     def _stored(self) -> list[ThreadSession]:
         """Return the loaded threads that others could write."""

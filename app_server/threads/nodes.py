@@ -6,7 +6,7 @@ Source: docs/scale.md, "Nodes".
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from app_server.config.store_url import LEASE_S
 from app_server.threads.failures import Holder
@@ -65,9 +65,10 @@ class LeaseRenewed:
 
 @dataclass(frozen=True, slots=True)
 class ThreadsLost:
-    """Others write threads that are loaded here, or may do so at any time."""
+    """Others write threads that are loaded here, or may do so at any time.
 
-    thread_ids: Sequence[str] | Literal["all"]
+    The logs of these say so (LiveThread.is_lost), and not those of threads that were taken since.
+    """
 
 
 LeaseNews: TypeAlias = LeaseEnded | LeaseRenewed | ThreadsLost

@@ -242,6 +242,11 @@ class FileWriter:
         read = partial(load_state, FileLog(self._log.path), before_turn_id=turn_id)
         return await anyio.to_thread.run_sync(read)
 
+    @property
+    def is_lost(self) -> bool:
+        """False: the lock is this process's as long as it runs."""
+        return False
+
     async def require_owned(self) -> None:
         """Do nothing: the lock is this process's as long as it runs."""
 

@@ -127,6 +127,10 @@ class RecordWriter(Protocol):
     def end(self) -> LogEnd:
         """End of the log: whole records, and whole groups of them."""
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether others write the log, or may do so at any time; no I/O."""
+
     async def append(
         self, records: Sequence[Record], before: ThreadState, *, sync: bool
     ) -> Sequence[int]:
@@ -187,6 +191,11 @@ class LiveThread:
         self.is_abandoned = False
         """Whether its log was found to be another server's."""
         self._write_lock = anyio.Lock()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether others write the log, or may do so at any time; see RecordWriter.is_lost."""
+        return self._writer is not None and self._writer.is_lost
 
     def take_warnings(self) -> list[str]:
         """Return and clear the warnings from loading the thread."""

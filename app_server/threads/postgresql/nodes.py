@@ -244,7 +244,7 @@ class PostgresNodes:
             else:
                 logger.error("this node was taken for dead, and begins anew under another id")
                 self._lock, self._has_lock, self.id = None, False, uuid.uuid4()
-                self._tell(ThreadsLost("all"))
+                self._tell(ThreadsLost())
         if self._lock is None:
             announced = announcement(self.id, self._settings)
             self._lock, now_s = await _one(session, ANNOUNCED, *announced)
@@ -280,9 +280,9 @@ class PostgresNodes:
             await self._changed.wait()
             self.require_held()
 
-    def note_lost(self, thread_id: UUID) -> None:
-        """Take note of a thread that was found to be another server's."""
-        self._tell(ThreadsLost([str(thread_id)]))
+    def note_lost(self) -> None:
+        """Take note that the log of a thread was found to be another server's."""
+        self._tell(ThreadsLost())
 
     def _tell(self, news: LeaseNews) -> None:
         self._news.append(news)

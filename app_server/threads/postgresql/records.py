@@ -433,6 +433,8 @@ class DatabaseWriter:
         self._appenders = appenders
         self._nodes = nodes
         self._node_id = nodes.id
+        self._was_refused = False
+        """Whether an append was, as another server has the thread."""
         self._behind: list[_Append] = []
         """Appends since the last synced one; UNSYNCED_BYTES at most."""
         self._seen_sessions = (0, 0)
@@ -442,6 +444,11 @@ class DatabaseWriter:
     def end(self) -> LogEnd:
         """Bytes of the log: whole appends."""
         return LogEnd(self._end)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it was taken before the node was taken for dead, or by another one since."""
+        return self._was_refused or self._node_id != self._nodes.id
 
     async def append(
         self, records: Sequence[Record], before: ThreadState, *, sync: bool
@@ -465,7 +472,8 @@ class DatabaseWriter:
             await appender.append(append)
         except StoreUnavailable as exc:
             if exc.reason == "ownerLost":
-                self._nodes.note_lost(self._log.thread_id)
+                self._was_refused = True
+                self._nodes.note_lost()
             raise
         self._end += len(append.body)
         append.behind = ()

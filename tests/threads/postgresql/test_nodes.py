@@ -73,13 +73,16 @@ async def test_a_node_that_was_marked_begins_anew_under_another_id(database_url:
         asked(database_url, "UPDATE nodes SET dead = true RETURNING 1")
         with anyio.fail_after(WAIT_S):
             assert await store.nodes.news() == LeaseRenewed()
-            assert await store.nodes.news() == ThreadsLost("all")
+            assert await store.nodes.news() == ThreadsLost()
+        assert thread.is_lost
         with pytest.raises(OwnershipLost):
             await thread.require_owned()
         assert store.nodes.own_id != own_id
         assert [node.is_dead for node in await store.nodes.all()] == [True, False]
         again = await store.load(thread.id)
         await again.require_owned()
+        # The news may be acted upon after this: it is about the other one alone.
+        assert (thread.is_lost, again.is_lost) == (True, False)
         await store.unload(again)
 
 
