@@ -233,6 +233,8 @@ class Accounts:
         self._store: AuthStore | None = None
         self._settings = AccountSettings()
         self._look_from_ms = 0
+        self.look_ms = LOOK_MS
+        """Milliseconds until a change of another process is noticed."""
         self._changing = anyio.Lock()
 
     def current(self) -> AuthState:
@@ -254,8 +256,8 @@ class Accounts:
         if self._account.supplier is not None:
             return self.is_loaded
         # A clock that was set back says nothing of how long ago the last look was.
-        since_ms = self._now_ms() - (self._look_from_ms - LOOK_MS)
-        return self.is_loaded and 0 <= since_ms < LOOK_MS
+        since_ms = self._now_ms() - (self._look_from_ms - self.look_ms)
+        return self.is_loaded and 0 <= since_ms < self.look_ms
 
     @property
     def refusal(self) -> str | None:
@@ -276,7 +278,7 @@ class Accounts:
     async def look(self) -> AuthState:
         """Return the account, after a look at the store for changes of other processes.
 
-        The file is looked at once in LOOK_MS, and read when it is another one, unless a change of
+        The file is looked at once in `look_ms`, and read when it is another one, unless a change of
         the account is under way here. One that cannot be read, or makes no sense, may be half
         written: it changes nothing. An account of a client stays.
 
@@ -287,7 +289,7 @@ class Accounts:
         if self.is_recent:
             return state
         assert self._store is not None
-        self._look_from_ms = self._now_ms() + LOOK_MS
+        self._look_from_ms = self._now_ms() + self.look_ms
         if await self._store.has_changed() and not self._changing.locked():
             async with self._changing:
                 await self._take_over(self._store)

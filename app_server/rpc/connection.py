@@ -193,8 +193,6 @@ JOINED_CHARS = 32 * 1024
 """Of waiting messages that are written at once, after the first."""
 MANY_IN_FLIGHT = 8
 """Requests: the answers of so many go out together, in fewer writes."""
-GATHER_S = 0.005
-"""Seconds after a delta for another node's client, in which more are gathered for one write."""
 DELTA = 'elta"'
 """How names of methods with deltas end."""
 HEAD_CHARS = 80
@@ -369,7 +367,7 @@ class RpcConnection:
                     if self._outbox.is_closed:
                         self._bound_next_write()
                     elif self.is_of_node and DELTA in first[:HEAD_CHARS]:
-                        await asyncio.sleep(GATHER_S)
+                        await asyncio.sleep(self._limits.gather_s)
             except (anyio.EndOfStream, anyio.BrokenResourceError):
                 pass
         if self._outbox.overflowed:

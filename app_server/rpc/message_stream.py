@@ -58,4 +58,6 @@ class ConnectionLimits:
     """Of the texts of these requests together; one that comes on top is answered -32001."""
     finish_s: float = 5.0
     """Seconds for requests after the client has finished sending, and for each write after that."""
+    gather_s: float = 0.005
+    """Seconds after a delta for another node's client, in which more are gathered for one write."""
     outbox: OutboxLimits = field(default_factory=OutboxLimits)

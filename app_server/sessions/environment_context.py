@@ -70,11 +70,14 @@ def date_of(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000).astimezone().date().isoformat()
 
 
-def timezone_name() -> str | None:
-    """Name the local time zone, as the database of time zones does; None if that is not known."""
+def timezone_name(localtime: Path = LOCALTIME) -> str | None:
+    """Name the local time zone, as the database of time zones does; None if that is not known.
+
+    `localtime` links to it where no variable names it.
+    """
     named = os.environ.get("TZ", "").removeprefix(":")
     if not named:
-        named = _linked_zone(LOCALTIME)
+        named = _linked_zone(localtime)
     if not named or named.startswith("/") or len(named) > MAX_ZONE_CHARS:
         return None
     return named

@@ -8,10 +8,12 @@ from typing import Any
 import anyio
 import pytest
 
-# Imported here so that no test waits for them.
 from app_server.accounts.store import AuthRecord, Tokens
 from app_server.cli.serve import quiet_libraries
 from app_server.config.values import Config
+
+# Imported here so that no test waits for them.
+from app_server.handlers.server.account import AccountNews
 from app_server.models.catalogue.providers import read_providers
 from app_server.models.interface import Provider
 from tests.support.accounts.account import (
@@ -209,9 +211,10 @@ async def test_a_supplier_that_refuses_is_silent_or_has_gone_fails_the_turn(
             other = {"accessToken": make_jwt(), "chatgptAccountId": "b"}
             text_of_other = "auth refresh returned a workspace that is not allowed"
             assert await ask(supplier, result=other) == text_of_other
-            monkeypatch.setattr("app_server.handlers.server.account.SUPPLY_S", 0.05)
+            account_news = served.services.part(AccountNews)
+            account_news.supply_s = 0.05
             assert await ask(supplier) == "auth refresh request timed out after 0s"
-            monkeypatch.setattr("app_server.handlers.server.account.SUPPLY_S", WAIT_S)
+            account_news.supply_s = WAIT_S
         # Gone: whoever is there is asked.
         assert await ask(client, error=refusal) == "auth refresh request failed"
         garbage = {**wanted, "accessToken": "garbage"}
@@ -264,9 +267,9 @@ async def test_signing_in_makes_openai_the_default_and_chatgpt_goes_to_its_own_p
 async def test_a_sign_in_of_another_process_is_used_at_once_and_notified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.accounts.accounts.LOOK_MS", 0)
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     async with server(tmp_path, monkeypatch) as (issuer, served, client):
+        served.services.accounts.look_ms = 0
         (tmp_path / "config.toml").write_text(f'chatgpt_base_url = "{served.model.url}/"')
         assert (await client.call("account/read", {}))["account"] is None
         shown = await client.call("config/read", {})

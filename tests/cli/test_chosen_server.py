@@ -9,6 +9,7 @@ import pytest
 
 from app_server.cli import chosen_server
 from app_server.cli.chosen_server import (
+    MAX_SHOWN,
     NoOneServer,
     choose_server,
     server_address,
@@ -73,7 +74,7 @@ def test_a_server_that_starts_is_waited_for(
         assert choose_server(tmp_path, COMMAND).pid == 7
 
 
-def test_of_several_the_calls_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_several_the_calls_are_listed(tmp_path: Path) -> None:
     servers = [
         entry(7, "ws://127.0.0.1:1", token_file="/my token"),
         entry(8, "unix:///s"),
@@ -89,9 +90,10 @@ def test_of_several_the_calls_are_listed(tmp_path: Path, monkeypatch: pytest.Mon
         f"  {COMMAND} ws://127.0.0.1:2   # process 9, {since}",
     ]
     assert str(several).splitlines() == lines
-    monkeypatch.setattr(chosen_server, "MAX_SHOWN", 2)
-    shown = str(refusal(tmp_path, *servers)).splitlines()
-    assert shown == [*lines[:3], "  … and 1 more: app-server status"]
+    many = [entry(100 + number, "unix:///s") for number in range(MAX_SHOWN)]
+    shown = str(refusal(tmp_path, *servers, *many)).splitlines()
+    assert (len(shown), shown[1:4]) == (MAX_SHOWN + 2, lines[1:])
+    assert shown[-1] == "  … and 3 more: app-server status"
 
 
 def test_a_server_that_others_cannot_connect_to_is_named(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from app_server import VERSION
 from app_server.cli.status import Process, as_json, render
 from app_server.runtime.clock import STARTED_AT
-from app_server.threads.files.servers import announced, servers_of
+from app_server.threads.files.servers import MAX_FILES, announced, servers_of
 from app_server.threads.servers import FoundServer, ServerEntry
 from app_server.transport.address import Address, TcpAddress, UnixAddress
 from app_server.transport.guards import ListenerGuards
@@ -153,10 +153,12 @@ def test_a_file_that_no_server_wrote_is_passed_over(tmp_path: Path, content: str
     assert servers_of(tmp_path) == []
 
 
-def test_files_are_looked_at_up_to_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app_server.threads.files.servers.MAX_FILES", 1)
-    with announced(tmp_path, entry(1)), announced(tmp_path, entry(2)):
-        assert len(servers_of(tmp_path)) == 1
+def test_files_are_looked_at_up_to_a_bound(tmp_path: Path) -> None:
+    with announced(tmp_path, entry(1)):
+        [file] = (tmp_path / "servers").iterdir()
+        for number in range(MAX_FILES):
+            (file.parent / f"copy{number}.json").write_bytes(file.read_bytes())
+        assert len(servers_of(tmp_path)) == MAX_FILES
 
 
 def test_a_folder_that_cannot_be_used_keeps_no_server_from_running(

@@ -52,9 +52,7 @@ async def started(client: Client) -> str:
     return thread_id
 
 
-async def test_a_server_that_does_not_start_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_server_that_does_not_start_is_named(tmp_path: Path) -> None:
     servers = "".join(
         f"[mcp_servers.{name}]\ncommand = '{sys.executable}'\nargs = ['{MCP_PEER}', '{name}']\n"
         for name in ("hang", "die")
@@ -67,7 +65,7 @@ async def test_a_server_that_does_not_start_is_named(
         used = DemoThread(Transcript(), client, thread_id)
         with pytest.raises(CheckFailed, match=r"^MCP server die did not start: .*exit status 7"):
             await used.wait_for_servers({"die"})
-        monkeypatch.setattr(thread, "SERVERS_S", 0.0)
+        used.servers_s = 0.0
         text = f"^MCP servers of thread {thread_id} were not ready in 0 s: hang$"
         with pytest.raises(CheckFailed, match=text):
             await used.wait_for_servers({"hang"})

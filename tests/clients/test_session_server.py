@@ -4,15 +4,14 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from app_server.clients.coder import plan, session
-from app_server.clients.coder import session as servers
+from app_server.clients.coder import session
 from app_server.clients.coder.plan import Plan, url_of
 from app_server.clients.coder.session import NoServer, session_server
 from app_server.peer.connection import identify
@@ -24,10 +23,9 @@ pytestmark = pytest.mark.process
 READY = "import sys; print('listening on: x', file=sys.stderr, flush=True); sys.stdin.read()"
 
 
-def started_by(monkeypatch: pytest.MonkeyPatch, script: str = READY) -> None:
-    """Start this instead of a server; its stdin never ends."""
-    endless = f"import os; r, w = os.pipe(); os.dup2(r, 0); {script}"
-    monkeypatch.setattr(plan, "SERVER", (sys.executable, "-c", endless))
+def command_of(script: str = READY) -> Sequence[str]:
+    """Make a command to start instead of a server; its stdin never ends."""
+    return sys.executable, "-c", f"import os; r, w = os.pipe(); os.dup2(r, 0); {script}"
 
 
 def plan_at(home: Path, port: int, **more: Any) -> Plan:
@@ -35,8 +33,8 @@ def plan_at(home: Path, port: int, **more: Any) -> Plan:
     return Plan(home=home, folder=home, first_port=port, **values)
 
 
-def server_at(home: Path, port: int) -> AbstractAsyncContextManager[str]:
-    return session_server(plan_at(home, port), os.environ)
+def server_at(home: Path, port: int, **more: Any) -> AbstractAsyncContextManager[str]:
+    return session_server(plan_at(home, port, **{"server": command_of(), **more}), os.environ)
 
 
 def free_port() -> int:
@@ -62,24 +60,17 @@ async def occupied(tmp_path: Path, who: str) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize("who", ["somebody silent", "another make", "another home", "ours"])
-async def test_only_a_server_of_ours_with_the_same_home_is_reused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, who: str
-) -> None:
-    if who == "somebody silent":
-        monkeypatch.setattr(servers, "PROBE_S", 0.05)
-    started_by(monkeypatch)
+async def test_only_a_server_of_ours_with_the_same_home_is_reused(tmp_path: Path, who: str) -> None:
+    quick = {"probe_s": 0.05} if who == "somebody silent" else {}
     home = tmp_path / "home"
     async with occupied(tmp_path, who) as url:
-        async with server_at(home, int(url.rpartition(":")[2])) as chosen:
+        async with server_at(home, int(url.rpartition(":")[2]), **quick) as chosen:
             assert (chosen == url) is (who == "ours")
         if who == "ours":
             assert (await identify(url, "test", timeout_s=WAIT_S))["codexHome"] == str(home)
 
 
-async def test_two_sessions_have_a_server_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started_by(monkeypatch)
+async def test_two_sessions_have_a_server_each(tmp_path: Path) -> None:
     port = free_port()
     async with server_at(tmp_path, port) as first, server_at(tmp_path, port) as second:
         assert first != second
@@ -99,8 +90,7 @@ async def test_without_a_port_auto_goes_on_and_local_does_not(
     agent.chmod(0o755)
     # The last port is a range of one; any number of runs on this machine can hold it like this.
     with socket.create_server(("127.0.0.1", 65535), reuse_port=True):
-        monkeypatch.setattr(servers, "PROBE_S", 0.05)
-        chosen = plan_at(tmp_path, 65535, agent=str(agent), mode=mode)
+        chosen = plan_at(tmp_path, 65535, agent=str(agent), mode=mode, probe_s=0.05)
         why = "no port from 65535 to 65535 can be used"
         if mode == "local":
             with pytest.raises(NoServer, match=why):
@@ -114,12 +104,11 @@ async def test_without_a_port_auto_goes_on_and_local_does_not(
 
 
 async def test_a_line_of_the_servers_log_may_be_of_any_length(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     long = f"import sys; sys.stderr.write('x' * 300_000 + '\\n'); {READY}"
-    started_by(monkeypatch, long)
     caplog.set_level(logging.INFO, "app_server")
-    async with server_at(tmp_path, free_port()):
+    async with server_at(tmp_path, free_port(), server=command_of(long)):
         pass
     lines = {record.getMessage() for record in caplog.records}
     assert {"server: (a line that is too long)", "server: listening on: x"} <= lines

@@ -59,7 +59,6 @@ async def test_a_server_that_another_machine_has_for_itself_is_called_through_it
 async def test_it_starts_when_its_environment_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.mcp.servers.server.RETRY_WAITS_S", (0, 0))
     monkeypatch.setattr(remote_environment, "FIRST_RETRY_S", 0.01)
     monkeypatch.setattr(remote_environment, "MAX_RETRY_S", 0.05)
     async with (
@@ -67,6 +66,7 @@ async def test_it_starts_when_its_environment_is_back(
         serve(tmp_path, config=web(url)) as served,
         served.client() as client,
     ):
+        served.services.mcp_pool.retry_waits_s = (0, 0)
         async with exec_here() as (address, _far):
             pass
         await add(client, address, "far")
@@ -105,7 +105,6 @@ class Deaf:
 async def test_a_server_with_a_certificate_is_reached_by_name_if_that_is_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.mcp.servers.server.RETRY_WAITS_S", (0, 0))
     file = certificate(tmp_path)
     trusted = ssl.create_default_context(cafile=str(file))
 
@@ -118,6 +117,7 @@ async def test_a_server_with_a_certificate_is_reached_by_name_if_that_is_trusted
         served.client() as client,
         exec_here() as (address, far),
     ):
+        served.services.mcp_pool.retry_waits_s = (0, 0)
         await add(client, address, "far")
         thread_id = await client.start_thread()
         status, error = await settled(client)

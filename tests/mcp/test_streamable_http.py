@@ -73,12 +73,12 @@ async def test_a_server_behind_a_url_is_called_like_any_other(
     ],
 )
 async def test_a_server_that_refuses_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, error: str, auth: str
+    tmp_path: Path, status: int, error: str, auth: str
 ) -> None:
-    monkeypatch.setattr("app_server.mcp.servers.server.RETRY_WAITS_S", (0, 0))
     async with http_peer(json_response=True, status=status) as (url, requests):
         config = f'[mcp_servers.raw]\nurl = "{url}"\n'
         async with serve(tmp_path, config=config) as served, served.client() as client:
+            served.services.mcp_pool.retry_waits_s = (0, 0)
             thread_id = await client.start_thread()
             told = await steps_until_settled(client, "raw")
             assert told["raw"] == [("starting", None), ("failed", error.replace("{url}", url))]

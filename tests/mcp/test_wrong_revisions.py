@@ -386,14 +386,14 @@ async def test_a_revision_is_forgotten_when_the_server_refuses_it_or_does_not_st
     ]
 
 
-async def test_what_is_remembered_of_servers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "MAX_REMEMBERED", 2)
+async def test_what_is_remembered_of_servers_is_bounded() -> None:
     pool = ServerPool(NoProcesses())
-    configs = [ServerConfig(name, StdioTransport("x")) for name in "abc"]
+    count = pool_module.MAX_REMEMBERED + 1
+    configs = [ServerConfig(f"s{number}", StdioTransport("x")) for number in range(count)]
     for config in configs:
         pool.learned(config, ".").protocol_version = "2025-06-18"
     found = [pool.learned(config, ".").protocol_version for config in reversed(configs)]
-    assert found == ["2025-06-18", "2025-06-18", None]
+    assert found == ["2025-06-18"] * (count - 1) + [None]
 
 
 async def test_a_server_that_has_no_revision_any_more_fails_its_calls() -> None:

@@ -42,6 +42,7 @@ async def conversation(home: Path, peer: WebPeer, more: str = "") -> AsyncIterat
     async with peer.serve():
         config = f'[mcp_servers.raw]\nurl = "{peer.url}"\n{more}'
         async with serve(home, config=config) as served, served.client() as client:
+            served.services.mcp_pool.retry_waits_s = (0, 0)
             yield client
 
 
@@ -80,9 +81,8 @@ FAILED = "MCP client for `raw` failed to start: MCP startup failed: "
     ids=["401", "401-json", "401-rpc", "503", "400", "400-cut", "400-rpc", "404"],
 )
 async def test_a_refusal_is_understood_whatever_its_body(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: Answer, tries: int, error: str
+    tmp_path: Path, answer: Answer, tries: int, error: str
 ) -> None:
-    monkeypatch.setattr("app_server.mcp.servers.server.RETRY_WAITS_S", (0, 0))
     peer = WebPeer(answers={"initialize": [answer] * 3})
     async with conversation(tmp_path, peer) as client:
         await client.start_thread()

@@ -7,7 +7,6 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from app_server.rpc import connection as rpc_connection
 from app_server.rpc.connection import JOINED_CHARS, MANY_IN_FLIGHT, RpcConnection
 from app_server.rpc.hub import Hub
 from app_server.rpc.message_stream import ConnectionLimits, OutboxLimits
@@ -240,9 +239,7 @@ async def test_what_waits_is_written_at_once_up_to_a_bound() -> None:
 
 
 @pytest.mark.parametrize("is_of_node", [True, False])
-async def test_what_follows_a_delta_for_another_node_is_written_at_once(
-    monkeypatch: pytest.MonkeyPatch, is_of_node: bool
-) -> None:
+async def test_what_follows_a_delta_for_another_node_is_written_at_once(is_of_node: bool) -> None:
     class Counting(MemoryStream):
         writes: list[int]
 
@@ -251,10 +248,10 @@ async def test_what_follows_a_delta_for_another_node_is_written_at_once(
             for text in texts:
                 self._to_client.send_nowait(text)
 
-    monkeypatch.setattr(rpc_connection, "GATHER_S", 2.0)
     stream = Counting()
     stream.writes = []
-    connection = RpcConnection(stream, Work(), Hub(), ConnectionLimits(), is_of_node=is_of_node)
+    limits = ConnectionLimits(gather_s=2.0)
+    connection = RpcConnection(stream, Work(), Hub(), limits, is_of_node=is_of_node)
     delta = {"method": "item/agentMessage/delta", "params": {}}
     with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:

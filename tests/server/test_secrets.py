@@ -38,7 +38,6 @@ async def test_no_planted_secret_leaves_the_server(
     quiet_libraries()
     monkeypatch.setenv("PLANTED_TOKEN", f"token-{SECRET}")
     monkeypatch.setenv("PLANTED_HEADER", f"header-{SECRET}")
-    monkeypatch.setattr("app_server.mcp.servers.server.RETRY_WAITS_S", (0, 0))
     async with http_peer(json_response=True, status=401) as (refusing, _):
         address = refusing.removeprefix("http://")
         web = f"""
@@ -61,6 +60,7 @@ async def test_no_planted_secret_leaves_the_server(
             ]
         )
         async with serve(tmp_path, config=config) as served, served.client() as client:
+            served.services.mcp_pool.retry_waits_s = (0, 0)
             transcripts = await use_everything(served, client)
     assert "raw" in transcripts
     assert SECRET not in transcripts

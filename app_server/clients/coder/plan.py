@@ -6,7 +6,7 @@ Source: docs/receiver.md, "The launcher".
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from app_server.clients.receiver.agent.environment import (
@@ -22,6 +22,12 @@ TOKEN_VARIABLE = "APP_SERVER_TOKEN"
 
 FIRST_PORT = 47100
 LAST_PORT = 47199
+
+SERVER = (sys.executable, "-m", "app_server.cli.serve")
+"""Command that starts a server."""
+
+PROBE_S = 5.0
+"""For somebody at a port to introduce themselves; a server that has just started loads first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +45,10 @@ class Plan:
     first_port: int = FIRST_PORT
     token_file: Path | None = None
     """Token file of the server, started or found."""
+    server: Sequence[str] = SERVER
+    """Program of a server that is started, with its first arguments."""
+    probe_s: float = field(default=PROBE_S, kw_only=True)
+    """Seconds for somebody at a port to introduce themselves."""
 
     @property
     def ports(self) -> range:
@@ -50,7 +60,7 @@ class Plan:
     def server_command(self, url: str) -> list[str]:
         """Return the command line of a server."""
         guard = [] if self.token_file is None else ["--token-file", str(self.token_file)]
-        return [*SERVER, "--listen", url, "--home", str(self.home), *guard]
+        return [*self.server, "--listen", url, "--home", str(self.home), *guard]
 
     def agent_command(self, url: str | None) -> list[str]:
         """Return the command line of the agent; `url` is that of its server, if it has one."""
@@ -112,10 +122,6 @@ class Plan:
             lines.append("without a server: exit status 2")
         lines += _commands("agent", self.agent_command(url))
         return "\n".join([*lines, *_variables(self.exported(url))])
-
-
-SERVER = (sys.executable, "-m", "app_server.cli.serve")
-"""Command that starts a server."""
 
 
 def url_of(port: int) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
-from app_server.clients.coder.plan import TOKEN_VARIABLE, Plan, url_of
+from app_server.clients.coder.plan import PROBE_S, TOKEN_VARIABLE, Plan, url_of
 from app_server.host.reaper import Reaper
 from app_server.observability.log_context import add_ids
 from app_server.observability.log_lines import LineFormatter
@@ -27,9 +27,6 @@ from app_server.runtime.files.secret import StoreFailed, lock_held
 from app_server.runtime.standard_streams import print_to_stderr
 
 logger = logging.getLogger(__name__)
-
-PROBE_S = 5.0
-"""For somebody at a port to introduce themselves; a server that has just started loads first."""
 
 CLIENT_NAME = "coder"
 
@@ -43,13 +40,18 @@ class Occupant(Enum):
     STRANGER = "stranger"
 
 
-async def identify_at(url: str, home: Path, token_file: Path | None = None) -> Occupant:
-    """Identify the server at a port of this machine, with the token of the file, if any."""
+async def identify_at(
+    url: str, home: Path, token_file: Path | None = None, *, probe_s: float = PROBE_S
+) -> Occupant:
+    """Identify the server at a port of this machine, with the token of the file, if any.
+
+    Whoever says nothing for `probe_s` is a stranger.
+    """
     # A server that is going to be started has not written it yet.
     has_token = token_file is not None and await anyio.to_thread.run_sync(token_file.exists)
     shown = token_file if has_token else None
     try:
-        server = await identify(url, CLIENT_NAME, timeout_s=PROBE_S, token_file=shown)
+        server = await identify(url, CLIENT_NAME, timeout_s=probe_s, token_file=shown)
     except ConnectionRefusedError:
         return Occupant.NOBODY
     except NoAppServer:
@@ -97,7 +99,8 @@ async def session_server(plan: Plan, parent: Mapping[str, str]) -> AsyncIterator
     if plan.url is not None:
         if not await is_app_server(plan.url, plan.token_file):
             raise NoServer(f"no app-server answers at {plan.url}")
-        if await identify_at(plan.url, plan.home, plan.token_file) is not Occupant.OURS:
+        who = await identify_at(plan.url, plan.home, plan.token_file, probe_s=plan.probe_s)
+        if who is not Occupant.OURS:
             print_to_stderr(f"coder: {plan.variables_to_set}")
         yield plan.url
         return
@@ -119,7 +122,7 @@ async def _find_or_start(plan: Plan, parent: Mapping[str, str], session: AsyncEx
             except StoreFailed as exc:
                 logger.info("port %d: %s", port, exc)
                 continue
-            match await identify_at(url, plan.home, plan.token_file):
+            match await identify_at(url, plan.home, plan.token_file, probe_s=plan.probe_s):
                 case Occupant.OURS:
                     return url
                 case Occupant.STRANGER:

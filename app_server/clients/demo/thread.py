@@ -38,12 +38,14 @@ class DemoThread:
         self.transcript = transcript
         self.client = client
         self.id = thread_id
+        self.servers_s = SERVERS_S
+        """Seconds for MCP servers to start, each."""
 
     async def wait_for_servers(self, names: Collection[str]) -> None:
         """Wait until every named MCP server is ready; a turn does not wait for them.
 
         Raises:
-            CheckFailed: one did not start, or not within SERVERS_S; the text says which and why.
+            CheckFailed: one did not start, or not within `servers_s`; the text says which and why.
         """
         left = set(names)
 
@@ -53,12 +55,11 @@ class DemoThread:
 
         while left:
             try:
-                step = await self.client.wait_for(STEP, is_end, timeout_s=SERVERS_S)
+                step = await self.client.wait_for(STEP, is_end, timeout_s=self.servers_s)
             except TimeoutError as exc:
                 waited = ", ".join(sorted(left))
-                text = (
-                    f"MCP servers of thread {self.id} were not ready in {SERVERS_S:g} s: {waited}"
-                )
+                within = f"were not ready in {self.servers_s:g} s"
+                text = f"MCP servers of thread {self.id} {within}: {waited}"
                 raise CheckFailed(text) from exc
             if step["status"] != "ready":
                 raise CheckFailed(f"MCP server {step['name']} did not start: {step['error']}")

@@ -228,9 +228,12 @@ class Inspector:
 
 
 @asynccontextmanager
-async def serve_inspector(upstream: ServerAddress, port: int = 0) -> AsyncIterator[Inspector]:
+async def serve_inspector(
+    upstream: ServerAddress, port: int = 0, *, max_sockets: int = MAX_SOCKETS
+) -> AsyncIterator[Inspector]:
     """Serve the page while the context lasts; port 0 lets the system choose.
 
+    Of more than `max_sockets` connections the next one is cut off at once.
     Reads the files of the page first, a few hundred kilobytes.
 
     Raises:
@@ -242,7 +245,7 @@ async def serve_inspector(upstream: ServerAddress, port: int = 0) -> AsyncIterat
         access = Access(bound)
         pages = _Pages(upstream, site, access, content_security_policy(bound))
         # The library wants a class, and calls it to make a connection.
-        connection: Any = partial(_Connection, accepted=AcceptedSockets(MAX_SOCKETS))
+        connection: Any = partial(_Connection, accepted=AcceptedSockets(max_sockets))
         async with serve(
             pages.relay_socket,
             sock=listener,

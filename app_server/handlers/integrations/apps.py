@@ -234,10 +234,12 @@ class FollowUps:
     def __init__(self, services: Services) -> None:
         self._tasks = services.tasks
         self._count = 0
+        self.max_count = MAX_FOLLOW_UPS
+        """Lists that are followed up at a time."""
 
     def begin(self, listing: AppListing) -> None:
-        """Follow a list up beside later requests; not if MAX_FOLLOW_UPS go on already."""
-        if self._count < MAX_FOLLOW_UPS:
+        """Follow a list up beside later requests; not if `max_count` go on already."""
+        if self._count < self.max_count:
             self._count += 1
             start_apart(self._tasks, self._run, listing)
 

@@ -110,6 +110,8 @@ class AccountNews:
         self._accounts = services.accounts
         self._hub = services.hub
         self._asked_for = 0
+        self.supply_s = SUPPLY_S
+        """Seconds for a client to supply another token."""
         self._announced = _news(self._accounts.current())
         self.attempts = LoginAttempts(services.tasks, self.keep, self.notify_end)
         """The sign-ins that wait for their users."""
@@ -271,11 +273,12 @@ async def _ask_for_token(
     services: Services, connection_id: ConnectionId, settings: AccountSettings, previous: str | None
 ) -> Credentials:
     params = ChatgptAuthTokensRefreshParams(reason="unauthorized", previous_account_id=previous)
+    supply_s = services.part(AccountNews).supply_s
     try:
-        with anyio.fail_after(SUPPLY_S):
+        with anyio.fail_after(supply_s):
             answer = await services.hub.ask_client(REFRESH_METHOD, params, connection_id)
     except TimeoutError:
-        raise IssuerUnavailable(f"auth refresh request timed out after {SUPPLY_S:.0f}s") from None
+        raise IssuerUnavailable(f"auth refresh request timed out after {supply_s:.0f}s") from None
     if not isinstance(answer, ChatgptAuthTokensRefreshResponse):
         raise IssuerUnavailable("auth refresh request failed")
     if not settings.permits_workspace(answer.chatgpt_account_id):

@@ -8,7 +8,7 @@ Source: docs/mcp.md, "Shared servers".
 
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -18,6 +18,7 @@ import anyio.abc
 import anyio.to_thread
 
 from app_server.mcp.catalog.config import (
+    DEFAULT_CALL_S,
     HttpTransport,
     Ingredients,
     ServerConfig,
@@ -51,6 +52,12 @@ STABLE_S = 60.0
 
 MAX_WAIT_S = 30.0
 """Between the end of a shared server that ends again and again, and its next start."""
+
+RETRY_WAITS_S = (0.3, 1.0)
+"""Before the second and the third try of a server that was out of reach."""
+
+MIN_LEASE_S = DEFAULT_CALL_S
+"""Calls may run at least this long on the connection of a server that was replaced."""
 
 MAX_REMEMBERED = 256
 """Servers of which it is remembered what connections found out."""
@@ -226,6 +233,8 @@ class ServerInstance:
         """How often the server had other tools than those it listed."""
         self.failure: StartupFailed | None = None
         """Why the last start failed, if it did."""
+        self.idle_s = KNOWN_IDLE_S if config.known is not None else config.idle_s
+        """Seconds without a request after which a server that may be idle is ended."""
         self._is_shared = is_shared
         self._processes = processes
         self._tasks = tasks
@@ -414,7 +423,7 @@ class ServerInstance:
 
     async def _hold_once(self, life: "_Life") -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(life.stop_when_idle, self._idle_s)
+            tasks.start_soon(life.stop_when_idle, self.idle_s)
             try:
                 await hold_connection(self.config, self.cwd, life, self._processes)
             except LoadFailed as exc:
@@ -440,10 +449,6 @@ class ServerInstance:
         self._failures = 1 if life.live is not None and ran_s >= STABLE_S else self._failures + 1
         wait_s = min(2.0 ** (self._failures - 2), MAX_WAIT_S) if self._failures > 1 else 0.0
         self._may_start_at = anyio.current_time() + wait_s
-
-    @property
-    def _idle_s(self) -> float:
-        return KNOWN_IDLE_S if self.config.known is not None else self.config.idle_s
 
 
 class _Life:
@@ -568,6 +573,10 @@ class ServerPool:
     def __init__(self, processes: Processes, home: Path | None = None) -> None:
         """Start processes with `processes`; lists of lazy servers are kept in `home`."""
         self.processes = processes
+        self.retry_waits_s: Sequence[float] = RETRY_WAITS_S
+        """Seconds before each further try of a server that was out of reach."""
+        self.min_lease_s = MIN_LEASE_S
+        """Seconds that calls may run at least on the connection of a server that was replaced."""
         self._cache = None if home is None else ToolCache(home)
         self._shared: dict[str, list[tuple[_Identity, ServerInstance]]] = {}
         """By name of the server."""

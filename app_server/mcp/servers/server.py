@@ -17,7 +17,6 @@ import anyio
 import anyio.abc
 
 from app_server.mcp.catalog.config import (
-    DEFAULT_CALL_S,
     VALID_NAME,
     Ingredients,
     ServerConfig,
@@ -72,12 +71,6 @@ ServerStep: TypeAlias = Literal["starting", "ready", "failed", "cancelled", "too
 
 SayStep: TypeAlias = Callable[[str, ServerStep, str | None], None]
 """Called with the raw name, what is new, and the text of a failure."""
-
-RETRY_WAITS_S = (0.3, 1.0)
-"""Before the second and the third try of a server that was out of reach."""
-
-MIN_LEASE_S = DEFAULT_CALL_S
-"""Calls may run at least this long on the connection of a server that was replaced."""
 
 
 class ServerParts:
@@ -173,7 +166,7 @@ class McpServer(ServerParts):
                 if instance is not None and await instance.read_cache() is None:
                     await self.wanted.wait()
                 self._begin(cwd)
-                for wait_s in (*RETRY_WAITS_S, None):
+                for wait_s in (*self._pool.retry_waits_s, None):
                     if self.settled.is_set():
                         return
                     self._may_retry = wait_s is not None
@@ -384,7 +377,7 @@ class McpServer(ServerParts):
 
     async def retire(self) -> None:
         """End the connection once its calls have ended, or after a bound."""
-        with anyio.move_on_after(max(self.config.tool_timeout_s, MIN_LEASE_S)):
+        with anyio.move_on_after(max(self.config.tool_timeout_s, self._pool.min_lease_s)):
             while self._leases:
                 self._lease_ended = LateEvent()
                 await self._lease_ended.wait()

@@ -40,8 +40,16 @@ class ToolCache:
     environment is in it. Every method blocks.
     """
 
-    def __init__(self, home: Path) -> None:
-        """Choose the folder; nothing is opened yet."""
+    def __init__(
+        self, home: Path, *, max_files: int = MAX_FILES, max_file_bytes: int = MAX_FILE_BYTES
+    ) -> None:
+        """Choose the folder; nothing is opened yet.
+
+        Of more than `max_files` those that were written first are deleted; what has more than
+        `max_file_bytes` is neither read nor written.
+        """
+        self._max_files = max_files
+        self._max_file_bytes = max_file_bytes
         self._folder = home / "cache" / FOLDER
 
     def read(self, config: ServerConfig, cwd: str) -> tuple[Listing, int] | None:
@@ -51,8 +59,8 @@ class ToolCache:
         """
         try:
             with self._file(config, cwd).open("rb") as file:
-                content = file.read(MAX_FILE_BYTES + 1)
-            stored = from_json(content) if len(content) <= MAX_FILE_BYTES else None
+                content = file.read(self._max_file_bytes + 1)
+            stored = from_json(content) if len(content) <= self._max_file_bytes else None
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as exc:
@@ -81,7 +89,7 @@ class ToolCache:
             "toolsMeta": listing.tools_meta,
         }
         content = to_json(stored, inf_nan_mode="null")
-        if len(content) > MAX_FILE_BYTES:
+        if len(content) > self._max_file_bytes:
             return
         path = self._file(config, cwd)
         try:
@@ -97,7 +105,7 @@ class ToolCache:
         for path in self._folder.iterdir():
             with suppress(OSError):
                 dated.append((path.stat().st_mtime_ns, path))
-        for _, path in sorted(dated)[:-MAX_FILES]:
+        for _, path in sorted(dated)[: -self._max_files]:
             with suppress(OSError):
                 path.unlink()
 

@@ -324,6 +324,8 @@ class ModelLists:
         """Cache the lists of `source`, which has `fetch_s` seconds to answer."""
         self._source = source
         self._fetch_s = fetch_s
+        self.failed_s = FAILED_S
+        """Seconds until a provider that gave no list is asked again."""
         self._kept: TtlCache[_Key, _Answer] = TtlCache(MAX_KEPT, now)
         self._asking: dict[_Key, asyncio.Task[None]] = {}
 
@@ -376,7 +378,7 @@ class ModelLists:
             logger.info("provider %s gives no list of models: %s", provider.id, exc)
         finally:
             del self._asking[key]
-        self._kept.put(key, answer, FAILED_S if answer.models is None else KEPT_S)
+        self._kept.put(key, answer, self.failed_s if answer.models is None else KEPT_S)
 
 
 VERBOSITIES = ("low", "medium", "high")

@@ -242,10 +242,9 @@ async def test_the_one_entry_says_why_it_has_no_tools_if_it_has_none(
     dead: set[str],
     tools: list[str],
     error: str | None,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("app_server.mcp.servers.server.RETRY_WAITS_S", (0, 0))
     async with open_arcade(tmp_path) as arcade:
+        arcade.served.services.mcp_pool.retry_waits_s = (0, 0)
         for name in dead:
             arcade.peers[name].url = "http://127.0.0.1:1/mcp"
         arcade.publish()

@@ -153,10 +153,7 @@ async def test_a_taken_port_alone_says_what_to_do(tmp_path: Path) -> None:
 
 @pytest.mark.process
 @claim("doctor:machines")
-async def test_mcp_servers_that_do_not_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app_server.mcp.servers.server.RETRY_WAITS_S", (0, 0))
+async def test_mcp_servers_that_do_not_start(tmp_path: Path) -> None:
     write(
         tmp_path,
         stdio_server("good")

@@ -294,9 +294,8 @@ async def test_pages_that_come_at_once_are_no_more_than_that(
         assert refused == [CloseCode.TRY_AGAIN_LATER] * 4
 
 
-async def test_sockets_have_a_bound_whatever_they_ask_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app_server.clients.inspector.run.MAX_SOCKETS", 2)
-    async with serve_inspector(NOWHERE) as inspector:
+async def test_sockets_have_a_bound_whatever_they_ask_for() -> None:
+    async with serve_inspector(NOWHERE, max_sockets=2) as inspector:
         # They ask for nothing, for as long as a request may take to come.
         held = [await asyncio.open_connection("127.0.0.1", inspector.port) for _ in range(2)]
         with pytest.raises(ConnectionError):

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
-import pytest
 
-from app_server.clients.mcp_front import older
-from app_server.clients.mcp_front.older import OlderSide
+from app_server.clients.mcp_front.older import MAX_QUESTIONS, OlderSide
 from app_server.clients.mcp_front.process import PipeEnd, open_pipe
 from tests.support.harness import WAIT_S
 
@@ -90,10 +88,10 @@ async def test_a_question_that_was_settled_elsewhere_is_forgotten() -> None:
         assert await both.send(**resolved(7)) == resolved(7)
 
 
-async def test_of_many_questions_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(older, "MAX_QUESTIONS", 2)
+async def test_of_many_questions_the_oldest_are_forgotten() -> None:
     async with second() as both:
-        for number in range(3):
+        for number in range(MAX_QUESTIONS + 1):
             await both.send(id=number, method=ASKED, params={})
-        known = [await both.side.answered(f"older:{n}", {"result": {}}) for n in (1, 2, 3)]
+        last = MAX_QUESTIONS + 1
+        known = [await both.side.answered(f"older:{n}", {"result": {}}) for n in (1, 2, last)]
     assert known == [False, True, True]

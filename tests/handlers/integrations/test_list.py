@@ -147,15 +147,13 @@ async def test_a_list_of_what_the_disk_kept_is_followed_by_the_live_one(tmp_path
         assert await desk.lists_before(1) == []
 
 
-async def test_only_so_many_lists_are_followed_up_at_a_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(apps_list, "MAX_FOLLOW_UPS", 1)
+async def test_only_so_many_lists_are_followed_up_at_a_time(tmp_path: Path) -> None:
     gate = Gate()
     kept = Snapshot(connectors("Drive"), is_live=False)
     backend = FakeBackend(listed=directory("Drive", "Gmail"))
     apps = FakeApps(kept, Snapshot(connectors("Gmail")), backend=backend, gate=gate)
     async with open_desk(tmp_path, apps) as desk:
+        desk.served.services.part(apps_list.FollowUps).max_count = 1
         await desk.listed()
         await gate.wait_until_reached()
         await desk.listed()

@@ -100,10 +100,7 @@ async def test_a_server_elsewhere_that_stops_reading_holds_up_its_own_calls_alon
 
 @claim("environment:start-failures")
 @pytest.mark.process
-async def test_starts_that_fail_elsewhere_say_why_as_they_do_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app_server.mcp.servers.server.RETRY_WAITS_S", (0, 0))
+async def test_starts_that_fail_elsewhere_say_why_as_they_do_here(tmp_path: Path) -> None:
     config = (
         stdio_server("dies", "die", environment_id=FAR)
         + '[mcp_servers.missing]\ncommand = "/no/such"\nenvironment_id = "far"\n'
@@ -115,6 +112,7 @@ async def test_starts_that_fail_elsewhere_say_why_as_they_do_here(
         serve(tmp_path, config=config) as served,
         served.client() as client,
     ):
+        served.services.mcp_pool.retry_waits_s = (0, 0)
         await add(client, far.url)
         await until(client, "ready")
         thread_id = await client.start_thread()

@@ -84,12 +84,10 @@ async def test_environments_are_bounded_in_number(
 
 
 @claim("environment:unavailable")
-async def test_an_environment_out_of_reach_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app_server.mcp.servers.server.RETRY_WAITS_S", (0, 0))
+async def test_an_environment_out_of_reach_says_why(tmp_path: Path) -> None:
     config = stdio_server("raw", environment_id=FAR)
     async with serve(tmp_path, config=config) as served, served.client() as client:
+        served.services.mcp_pool.retry_waits_s = (0, 0)
         await add(client, NOWHERE)
         why = (
             "exec-server connection attempt failed: failed to connect to exec-server websocket "

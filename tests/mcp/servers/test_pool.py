@@ -169,8 +169,8 @@ async def test_a_server_ends_when_no_thread_uses_it_and_comes_back(
         steps.append("ended")
         ended.set()
 
-    monkeypatch.setattr(pool_module, "KNOWN_IDLE_S", 0.0)
     async with instance_of(monkeypatch, connect, KNOWN) as instance:
+        instance.idle_s = 0.0
         user = User()
         connection = instance.join(user)
         for _ in range(2):
@@ -241,16 +241,15 @@ async def test_the_end_of_a_server_fails_each_running_call_once_and_waits_grow(
         await anyio.lowlevel.checkpoint()
 
     monkeypatch.setattr("app_server.mcp.servers.pool.anyio.sleep_until", sleep_until)
-    monkeypatch.setattr(pool_module, "MAX_WAIT_S", 3.0)
     async with instance_of(monkeypatch, connect) as instance:
         one, two = instance.join(User("one")), instance.join(User("two"))
         assert instance.record.shared_by == 2
-        for _ in range(5):
+        for _ in range(9):
             await must_end(one, "die")
             assert await two.request("ping", {}) == {"method": "ping"}
-        assert (len(lines), instance.record.restarts) == (6, 5)
+        assert (len(lines), instance.record.restarts) == (10, 9)
         assert instance.record.last_error == "s: the server ended: exit status 1: boom"
-    assert waits == [0, 0, 1, 2, 3, 3]
+    assert waits == [0, 0, 1, 2, 4, 8, 16, 30, 30, 30]
 
 
 async def test_a_question_that_names_no_call_goes_to_the_only_thread_that_calls(
@@ -539,11 +538,11 @@ async def test_a_server_that_started_at_its_second_try_keeps_its_owner_while_it_
         await owner.stop.wait()
 
     monkeypatch.setattr(pool_module, "hold_connection", hold)
-    monkeypatch.setattr("app_server.mcp.servers.server.RETRY_WAITS_S", (0, 0))
     owner = Generation("gen")
     settings = read({})
     config = replace(SHARED, owner=owner)
     pool = ServerPool(NoProcesses())
+    pool.retry_waits_s = (0, 0)
     servers = ServerSet(replace(settings, servers={"s": config}), "/", pool, lambda *_: None)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(pool.run)

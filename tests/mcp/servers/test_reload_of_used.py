@@ -6,8 +6,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.support.files.fifos import read_fifo, write_fifo
 from tests.support.harness import claim, stdio_server
 from tests.support.mcp_peers.calls import raw_call
@@ -52,12 +50,10 @@ async def test_a_call_ends_on_the_connection_it_began_on(tmp_path: Path) -> None
         await until_gone(old)
 
 
-async def test_a_call_that_does_not_end_is_not_waited_for_without_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app_server.mcp.servers.server.MIN_LEASE_S", 0)
+async def test_a_call_that_does_not_end_is_not_waited_for_without_end(tmp_path: Path) -> None:
     config = stdio_server("raw", tool_timeout_sec="60")
     async with thread_with(tmp_path, config, "raw") as thread:
+        thread.served.services.mcp_pool.min_lease_s = 0
         old, _ = await thread.direct("whoami")
         slow = {"threadId": thread.id, "server": "raw", "tool": "slow"}
         request = await thread.client.request("mcpServer/tool/call", slow)

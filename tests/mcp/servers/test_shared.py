@@ -12,7 +12,6 @@ import pytest
 from app_server.config.values import Config
 from app_server.mcp.catalog.tables import broken_servers, read_mcp_settings
 from app_server.mcp.servers import pool as pool_module
-from app_server.mcp.servers import tool_cache
 from app_server.mcp.servers.status import cached_at_ms
 from app_server.mcp.servers.tool_cache import ToolCache
 from app_server.mcp.tools.listing import Listing
@@ -331,9 +330,8 @@ async def test_a_lazy_server_whose_tools_are_unknown_is_started_to_be_listed_or_
 def test_lists_of_lazy_servers_are_bounded_and_hold_no_variable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tool_cache, "MAX_FILES", 2)
     monkeypatch.setenv("TOKEN", "secret")
-    cache = ToolCache(tmp_path)
+    cache = ToolCache(tmp_path, max_files=2)
     servers = read({name: {"command": "x", "env_vars": ["TOKEN"]} for name in "abc"}).servers
     listing = Listing.of({"serverInfo": {"name": "n"}}, [{"name": "t"}], {"m": 1})
     for number, config in enumerate(servers.values()):
@@ -344,10 +342,9 @@ def test_lists_of_lazy_servers_are_bounded_and_hold_no_variable(
     files = list((tmp_path / "cache" / "mcp_tools").iterdir())
     assert len(files) == 2
     assert all(b"secret" not in file.read_bytes() for file in files)
-    monkeypatch.setattr(tool_cache, "MAX_FILE_BYTES", 10)
-    assert cache.read(servers["c"], "/") is None
-    cache.write(servers["a"], "/", listing, 1)
-    monkeypatch.undo()
+    small = ToolCache(tmp_path, max_file_bytes=10)
+    assert small.read(servers["c"], "/") is None
+    small.write(servers["a"], "/", listing, 1)
     assert cache.read(servers["a"], "/") is None
     for content in (b"{", b"[]", b'{"version": 2}', b'{"version": 1, "hello": {}, "tools": {}}'):
         for file in files:

@@ -16,7 +16,6 @@ from tests.support.paths import MCP_PEER
 async def test_servers_start_side_by_side_and_each_says_how_it_went(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.mcp.servers.server.RETRY_WAITS_S", (0, 0))
     monkeypatch.delenv("NOPE", raising=False)
     config = (
         stdio_server("good")
@@ -32,6 +31,7 @@ async def test_servers_start_side_by_side_and_each_says_how_it_went(
         + '[mcp_servers.tokenless]\nurl = "http://127.0.0.1:1"\nbearer_token_env_var = "NOPE"\n'
     )
     async with serve(tmp_path, config=config) as served, served.client() as client:
+        served.services.mcp_pool.retry_waits_s = (0, 0)
         await client.request("thread/start", {})
         first = [await client.receive(), await client.receive()]
         assert first[0]["result"]["thread"]["status"] == {"type": "idle"}

@@ -59,7 +59,6 @@ async def test_a_url_that_makes_no_sense_keeps_no_other_server_from_the_list(
 async def test_status_shows_every_server_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.mcp.servers.server.RETRY_WAITS_S", (0, 0))
     monkeypatch.setenv("TOKEN", "the-secret")
     config = (
         stdio_server("raw", enabled_tools='["meta"]')
@@ -72,6 +71,7 @@ async def test_status_shows_every_server_as_it_is(
         serve(tmp_path, config=config) as served,
         served.client(experimental=False) as client,
     ):
+        served.services.mcp_pool.retry_waits_s = (0, 0)
         nothing: dict[str, Any] = {
             "runtimeStatus": None,
             "pluginId": None,

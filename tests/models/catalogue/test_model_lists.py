@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from app_server.models.catalogue import models as lists
 from app_server.models.catalogue.models import (
     FAILED_S,
     KEPT_S,
@@ -351,11 +350,9 @@ async def test_a_known_model_is_asked_for_what_is_usual_for_it(tmp_path: Path) -
         assert served.model.requests[-1]["text"]["format"]["schema"] == {"type": "object"}
 
 
-async def test_a_provider_is_asked_at_most_once_a_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lists, "FAILED_S", 0.0)
+async def test_a_provider_is_asked_at_most_once_a_turn(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
+        served.services.model_lists.failed_s = 0.0
         served.model.scripts = [calls({"name": "nothing"}), calls({"name": "nothing"})]
         thread_id = await client.start_thread()
         await client.turn(thread_id, "go")

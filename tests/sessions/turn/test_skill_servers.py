@@ -68,9 +68,8 @@ def written(tmp_path: Path) -> Any:
 @claim("skills:servers")
 @pytest.mark.parametrize("as_part", [False, True])
 async def test_what_a_skill_needs_is_installed_and_there_in_the_same_turn(
-    tmp_path: Path, as_part: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, as_part: bool
 ) -> None:
-    monkeypatch.setattr("app_server.mcp.servers.server.RETRY_WAITS_S", (0, 0))
     file = needs(tmp_path, local(tmp_path), far(), {"type": "env_var", "value": "X"})
     # The request waits until servers have started or failed.
     async with thread(tmp_path, "mcp_optional_startup_grace_ms = 0\n") as (
@@ -78,6 +77,7 @@ async def test_what_a_skill_needs_is_installed_and_there_in_the_same_turn(
         client,
         thread_id,
     ):
+        served.services.mcp_pool.retry_waits_s = (0, 0)
         part = {"type": "skill", "name": "needs", "path": str(file)}
         await begin(client, thread_id, *([part] if as_part else []))
         messages = await client.until(METHOD)
@@ -142,12 +142,10 @@ FREE = {"approvalPolicy": "never", "sandbox": "danger-full-access"}
 
 
 @claim("skills:servers")
-async def test_without_a_sandbox_and_approvals_nobody_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app_server.mcp.servers.server.RETRY_WAITS_S", (0, 0))
+async def test_without_a_sandbox_and_approvals_nobody_is_asked(tmp_path: Path) -> None:
     needs(tmp_path, far())
-    async with thread(tmp_path, **FREE) as (_, client, thread_id):
+    async with thread(tmp_path, **FREE) as (served, client, thread_id):
+        served.services.mcp_pool.retry_waits_s = (0, 0)
         await begin(client, thread_id)
         assert METHOD not in methods_of(await client.until("turn/completed"))
         assert written(tmp_path) == {"far": {"url": ELSEWHERE}}
