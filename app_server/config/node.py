@@ -1,14 +1,19 @@
-"""The settings of a node: where the others of its group reach it, and the secret that they share.
+"""The settings of a node: where its group reaches it, their secret, and a digest of all of them.
 
 They are read where threads are kept in a database.
 Source: docs/scale.md, "How nodes reach one another".
 """
 
+import hashlib
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from app_server.config.values import ConfigView
+from app_server.config.config_toml import MAX_FILE_BYTES
+from app_server.config.values import Config, ConfigView
 from app_server.runtime.user_paths import expand_user
 
 ADDRESS_KEY = "node_address"
@@ -16,6 +21,13 @@ SECRET_KEY = "node_secret_file"
 
 MAX_CHARS = 2048
 ADDRESS_RULE = "must be ws://HOST:PORT or wss://HOST, without a user, `?` or `#`"
+
+
+OWN_KEYS = frozenset({"store", ADDRESS_KEY, SECRET_KEY})
+"""Keys of config.toml that may differ between the nodes of a group."""
+SHARED_FILES = ("hooks.json", "AGENTS.md", "AGENTS.override.md")
+RULES = "rules/*.rules"
+MAX_RULES_FILES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +73,30 @@ def _is_address(text: str) -> bool:
         and not (parts.query or parts.fragment)
         and not (set(text) & set(" ?#"))
     )
+
+
+def settings_digest(config: Config, home: Path) -> str:
+    """Return a digest of what nodes of a group are to have in common, as 64 hexadecimal digits.
+
+    It covers the settings in force but for OWN_KEYS, an administrator's demands, and in the home
+    SHARED_FILES and at most MAX_RULES_FILES files of RULES, each up to MAX_FILE_BYTES; what cannot
+    be read counts as absent. Blocks.
+    Source: docs/scale.md, "Operation".
+    """
+    demanded = config.requirements
+    shared = {key: value for key, value in config.document.items() if key not in OWN_KEYS}
+    documents = [shared, None if demanded is None else demanded.document]
+    digest = hashlib.sha256(json.dumps(documents, sort_keys=True, default=str).encode())
+    for file in _shared_files(home):
+        try:
+            with file.open("rb") as opened:
+                content = hashlib.sha256(opened.read(MAX_FILE_BYTES))
+        except OSError:
+            continue
+        digest.update(file.name.encode(errors="surrogateescape") + b"\0" + content.digest())
+    return digest.hexdigest()
+
+
+def _shared_files(home: Path) -> Iterator[Path]:
+    yield from (home / name for name in SHARED_FILES)
+    yield from sorted(islice(home.glob(RULES), MAX_RULES_FILES))

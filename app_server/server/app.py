@@ -47,6 +47,11 @@ def _unreported(phase: Phase) -> None:
     """Do nothing; the default of a callback."""
 
 
+def _at_once() -> bool:
+    # Requests wait until they can be served.
+    return True
+
+
 class AppServer:
     """One server process."""
 
@@ -123,6 +128,9 @@ class AppServer:
         if self._core is not None:
             await self._core.answer_node(stream)
 
+    def _is_ready(self) -> bool:
+        return self._core is not None and self._core.has_lease
+
     async def _serve(
         self,
         background: anyio.abc.TaskGroup,
@@ -147,6 +155,7 @@ class AppServer:
                 tasks=background,
                 tokens=await self._token_gate(stack),
                 origins=settings.guards.origins,
+                is_ready=self._is_ready if settings.store is not None else _at_once,
                 nodes=None if node is None else NodeEntrance(node.tokens, self.serve_node),
             )
             opened = [

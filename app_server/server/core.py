@@ -166,6 +166,11 @@ class Core:
             background.start_soon(list_news.run)
         return cls(built, conversations, work, settings, stores.nodes, opened, group)
 
+    @property
+    def has_lease(self) -> bool:
+        """Whether this server may write its threads; one with files always may."""
+        return self._nodes is None or self._nodes.is_held
+
     async def answer_client(self, stream: MessageStream) -> None:
         """Hold the conversation with one client."""
         if self._group is None:

@@ -83,6 +83,7 @@ class Listeners:
     tasks: anyio.abc.TaskGroup
     tokens: "TokenGate | None"
     origins: frozenset[str]
+    is_ready: Callable[[], bool]
     nodes: NodeEntrance | None = None
 
     @asynccontextmanager
@@ -101,10 +102,13 @@ class Listeners:
                     tokens=self.tokens,
                     origins=self.origins,
                     nodes=self.nodes,
+                    is_ready=self.is_ready,
                 ) as tcp:
                     yield tcp
             case UnixAddress():
-                async with listen_unix(address, self.conversation, self.limits) as unix:
+                async with listen_unix(
+                    address, self.conversation, self.limits, is_ready=self.is_ready
+                ) as unix:
                     yield unix
             case StdioAddress():
                 self.tasks.start_soon(self.on_stdio)

@@ -8,7 +8,10 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 
 import anyio
+import anyio.to_thread
 
+from app_server.config.node import settings_digest
+from app_server.config.values import ConfigError
 from app_server.handlers.services import Services
 from app_server.sessions.registry import announce_unloaded
 from app_server.sessions.session import ThreadSession
@@ -28,6 +31,10 @@ logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0
 """Seconds between looks at what dead nodes left behind."""
+SETTINGS_LOOK_S = 10.0
+"""Seconds between looks at the settings that others compare with theirs."""
+UNREADABLE = "unreadable"
+"""In the place of a digest."""
 MAX_AT_ONCE = 8
 """Threads that are taken over at a time."""
 RETRY_S = 60.0
@@ -54,6 +61,7 @@ class Ownership:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._follow_lease)
             tasks.start_soon(self._take_over)
+            tasks.start_soon(self._announce_settings)
 
     # The lease of this server.
 
@@ -67,6 +75,26 @@ class Ownership:
                 case ThreadsLost():
                     # Not those that were taken since: this may have waited.
                     await self._drop([one for one in self._stored() if one.log.is_lost])
+
+    async def _announce_settings(self) -> None:
+        """Show others what this server's settings are, also after they were changed."""
+        shown: str | None = None
+        while True:
+            try:
+                config = await self._services.configuration.read_as_is()
+            except ConfigError:
+                digest = UNREADABLE
+            else:
+                digest = await anyio.to_thread.run_sync(
+                    settings_digest, config, self._services.home
+                )
+            if digest != shown:
+                try:
+                    await self._nodes.announce_settings(digest)
+                    shown = digest
+                except OSError as exc:
+                    logger.info("the digest of the settings is not shown yet: %s", exc)
+            await anyio.sleep(SETTINGS_LOOK_S)
 
     def _stored(self) -> list[ThreadSession]:
         """Return the loaded threads that others could write."""

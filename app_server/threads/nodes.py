@@ -23,8 +23,6 @@ class NodeSettings:
     is_reached: bool = False
     """Whether its group does: then no two have one address."""
     version: str = ""
-    settings_digest: str = ""
-    """Differs between nodes whose settings differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +36,7 @@ class Node:
     """Its process, its start and its address."""
     version: str
     settings_digest: str
+    """Differs between nodes whose settings differ; empty until it is known."""
     is_dead: bool
     """Whether its threads are anybody's, for good."""
     lease_left_s: float
@@ -119,6 +118,13 @@ class Nodes(ThreadOwners, Protocol):
 
     async def news(self) -> LeaseNews:
         """Wait for a change that this server must act upon; for one caller."""
+
+    async def announce_settings(self, digest: str) -> None:
+        """Show the digest of this server's settings to who compares those of nodes.
+
+        Raises:
+            OSError: the store cannot be asked.
+        """
 
     async def left_behind(self) -> Sequence[str]:
         """Return threads with an open turn or waiting input whose node is dead.

@@ -306,7 +306,12 @@ async def _fragments(text: str) -> AsyncIterator[str]:
 HOST_AND_PORT = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9.-]+))(?::[0-9]{0,5})?")
 """An address of IPv6 in brackets, or a name or an address of IPv4; then a port."""
 
-HEALTH_PATHS = frozenset({"/readyz", "/healthz"})
+READY_PATH = "/readyz"
+HEALTH_PATHS = frozenset({READY_PATH, "/healthz"})
+
+
+def _always() -> bool:
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,6 +326,8 @@ class Admission:
     """Whether `Host` must be a name or an address of this machine."""
     nodes: "NodeTokens | None" = None
     """Check of other nodes' tokens; None where there are none."""
+    is_ready: Callable[[], bool] = _always
+    """Whether new clients should come here, for those who ask before they connect."""
 
     async def refusal(self, connection: ServerConnection, request: Request) -> Response | None:
         """Return the answer to a request that is no client's; None where it is to be upgraded."""
@@ -334,6 +341,10 @@ class Admission:
             return connection.respond(
                 http.HTTPStatus.FORBIDDEN,
                 "Host must name this machine: localhost, 127.0.0.1 or [::1].\n",
+            )
+        if request.path == READY_PATH and not self.is_ready():
+            return connection.respond(
+                http.HTTPStatus.SERVICE_UNAVAILABLE, "This node does not have its lease.\n"
             )
         if request.path in HEALTH_PATHS:
             return connection.respond(http.HTTPStatus.OK, "ok\n")
@@ -528,12 +539,13 @@ async def listen_tcp(
     tokens: "TokenGate | None" = None,
     origins: frozenset[str] = frozenset(),
     nodes: NodeEntrance | None = None,
+    is_ready: Callable[[], bool] = _always,
 ) -> AsyncIterator[OpenListener]:
     """Serve WebSockets on an IP address while the context lasts.
 
     Other users of this machine are refused (runtime/http/peer_user), with `tokens` clients that
-    show none; pages of `origins` may show one. Other nodes are let in by `nodes` alone. Leaving
-    closes what is open with 1001.
+    show none; pages of `origins` may show one. Other nodes are let in by `nodes` alone. `/readyz`
+    answers 503 while `is_ready` is false. Leaving closes what is open with 1001.
 
     Raises:
         OSError: the address cannot be bound.
@@ -545,6 +557,7 @@ async def listen_tcp(
         origins=origins,
         names_this_machine=is_loopback_address(address.host),
         nodes=None if nodes is None else nodes.tokens,
+        is_ready=is_ready,
     )
     listener = _Listener(conversation, limits, admission, nodes)
     server = await serve(listener.take_socket, address.host, address.port, **listener.options)
@@ -557,7 +570,11 @@ async def listen_tcp(
 
 @asynccontextmanager
 async def listen_unix(
-    address: UnixAddress, conversation: Conversation, limits: WebSocketLimits
+    address: UnixAddress,
+    conversation: Conversation,
+    limits: WebSocketLimits,
+    *,
+    is_ready: Callable[[], bool] = _always,
 ) -> AsyncIterator[OpenListener]:
     """Serve WebSockets on a Unix socket while the context lasts.
 
@@ -568,7 +585,7 @@ async def listen_unix(
         OSError: the path cannot be bound, or is in use, or others could put a socket in its place.
         LoadFailed: what makes the socket cannot be imported.
     """
-    listener = _Listener(conversation, limits, Admission())
+    listener = _Listener(conversation, limits, Admission(is_ready=is_ready))
     path = address.path
     bound = (await load(_binding))(path)
     try:

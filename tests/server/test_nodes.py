@@ -1,10 +1,12 @@
 """Servers of one database as processes: killed, stopped and woken, and without the database."""
 
+import json
 import signal
 import sys
 import time
+import urllib.request
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ import pytest
 from tests.support.harness import WAIT_S, WireClient, write_config
 from tests.support.model import Gate, ScriptedModel, calls, says
 from tests.support.postgresql import Cluster, prepare, running_cluster
-from tests.support.processes import Running, running
+from tests.support.processes import Running, run_cli, running
 from tests.support.receiver.signals import deliver
 from tests.support.turns import start_turn
 
@@ -304,3 +306,70 @@ async def test_a_node_without_the_database_ends_its_turns_and_keeps_its_threads(
             assert (await client.turn(thread_id, "again"))["status"] == "completed"
             assert await turns_of(client, thread_id) == ["interrupted", "completed"]
             assert (database.owner(thread_id), database.dead()) == (owner, 0)
+
+
+def status_of(url: str, path: str) -> int:
+    """Return the status of a GET at the address of a server."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        target = url.replace("ws://", "http://") + path
+        with closing(opener.open(target, timeout=WAIT_S)) as response:
+            return int(response.status)
+    except urllib.error.HTTPError as exc:
+        with exc:
+            return exc.code
+
+
+async def test_a_node_is_not_ready_without_its_lease(tmp_path: Path, own_cluster: Cluster) -> None:
+    with own_cluster.database() as url:
+        async with (
+            ScriptedModel().serve() as model,
+            node(tmp_path, model, Database(url), lease_s=3) as (server, client),
+        ):
+            (address,) = server.urls
+            thread_id = await client.start_thread()
+            await until(lambda: status_of(address, "/readyz") == 200)
+            await anyio.to_thread.run_sync(own_cluster.stop)
+            await until(lambda: status_of(address, "/readyz") == 503)
+            # It lives, and is not to be started again for that.
+            assert status_of(address, "/healthz") == 200
+            await anyio.to_thread.run_sync(own_cluster.start)
+            await until(lambda: status_of(address, "/readyz") == 200)
+            assert (await client.turn(thread_id, "again"))["status"] == "completed"
+
+
+async def test_nodes_whose_settings_differ_are_named(tmp_path: Path, database_url: str) -> None:
+    def differing() -> list[str]:
+        """Ask `app-server doctor` which nodes have other settings, by their home folders."""
+        looked = run_cli(
+            *("doctor", "--home", str(tmp_path / "a"), "--only", "database", "--json"),
+            APP_SERVER_STORE=database_url,
+        )
+        details = json.loads(looked.stdout)["checks"][0]["details"]
+        return [
+            name
+            for name, server in servers.items()
+            for line in details
+            if f"process {server.process.pid}," in line and "not those of the other" in line
+        ]
+
+    def shown() -> list[str]:
+        return [digest for (digest,) in database.ask("SELECT settings_digest FROM nodes")]
+
+    database = Database(database_url)
+    async with (
+        ScriptedModel().serve() as model,
+        node(tmp_path / "a", model, database) as (a, _),
+        node(tmp_path / "b", model, database) as (b, _),
+        node(tmp_path / "c", model, database) as (c, client),
+    ):
+        servers = {"a": a, "b": b, "c": c}
+        await until(lambda: "" not in shown())
+        assert (len(set(shown())), await anyio.to_thread.run_sync(differing)) == (1, [])
+        change = {"keyPath": "model_verbosity", "value": "low", "mergeStrategy": "replace"}
+        await client.call("config/value/write", change)
+        await until(lambda: differing() == ["c"])
+        (tmp_path / "c" / "config.toml").write_text((tmp_path / "a" / "config.toml").read_text())
+        await until(lambda: differing() == [])
+        (tmp_path / "a" / "AGENTS.md").write_text("Answer in French.")
+        await until(lambda: differing() == ["a"])

@@ -83,7 +83,8 @@ def _look(connection: Connection, check: Check) -> None:
 
 def _look_at_nodes(connection: Connection, check: Check) -> None:
     nodes = connection.execute(_NODES).fetchall()
-    digests = Counter(node[4] for node in nodes)
+    # A node that has just begun has not read its settings yet.
+    digests = Counter(node[4] for node in nodes if node[4])
     (usual, _), *others = digests.most_common() or [("", 0)]
     for host, pid, address, version, digest, is_over in nodes:
         text = f"node of version {version} on {host}, process {pid}"
@@ -91,7 +92,7 @@ def _look_at_nodes(connection: Connection, check: Check) -> None:
         if is_over:
             check.add("warning", f"{text}: its lease ran out, so it cannot reach the database")
             check.advise("look at that node, and at its network")
-        elif digest != usual:
+        elif digest not in ("", usual):
             check.add("warning", f"{text}: its settings are not those of the other nodes")
         else:
             check.add("ok", text)

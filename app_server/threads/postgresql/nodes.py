@@ -97,6 +97,7 @@ SELECT id::text FROM threads
 WHERE tenant = (SELECT current_tenant()) AND has_work AND owner IS NOT NULL AND NOT {LIVES}
 ORDER BY random() LIMIT {MAX_LEFT_BEHIND}
 """
+_SHOWN = "UPDATE nodes SET settings_digest = %s WHERE id = %s RETURNING id"
 _OWNER = """
 SELECT nodes.id::text, CASE WHEN nodes.is_reached THEN nodes.address END
 FROM threads JOIN nodes ON nodes.id = threads.owner
@@ -110,7 +111,9 @@ SELECT nodes.id::text, host, pid, started_at, address, version,
 FROM nodes"""
 
 
-def announcement(node_id: UUID, settings: NodeSettings) -> tuple[Any, ...]:
+def announcement(
+    node_id: UUID, settings: NodeSettings, settings_digest: str = ""
+) -> tuple[Any, ...]:
     """Return the values of `ANNOUNCED` for this process."""
     return (
         node_id,
@@ -120,7 +123,7 @@ def announcement(node_id: UUID, settings: NodeSettings) -> tuple[Any, ...]:
         settings.address,
         settings.is_reached,
         settings.version,
-        settings.settings_digest,
+        settings_digest,
         settings.lease_s,
     )
 
@@ -141,6 +144,7 @@ class PostgresNodes:
         self.is_held = False
         self._database = database
         self._settings = settings
+        self._settings_digest = ""
         self._session: AsyncConnection | None = None
         self._lock: int | None = None
         """Number of the advisory lock, once there is a row."""
@@ -246,7 +250,7 @@ class PostgresNodes:
                 self._lock, self._has_lock, self.id = None, False, uuid.uuid4()
                 self._tell(ThreadsLost())
         if self._lock is None:
-            announced = announcement(self.id, self._settings)
+            announced = announcement(self.id, self._settings, self._settings_digest)
             self._lock, now_s = await _one(session, ANNOUNCED, *announced)
             self._note_clock(now_s)
         self._renew_at = sent + RENEW_SHARE * self._settings.lease_s
@@ -349,6 +353,11 @@ class PostgresNodes:
             return None
         rows = await anyio.to_thread.run_sync(self._asked, _OWNER, known)
         return Owner(*rows[0]) if rows else None
+
+    async def announce_settings(self, digest: str) -> None:
+        """Show the digest of this server's settings; see Nodes.announce_settings."""
+        self._settings_digest = digest
+        await anyio.to_thread.run_sync(self._asked, _SHOWN, digest, self.id)
 
     async def left_behind(self) -> Sequence[str]:
         """Return threads that a dead node had at work; see Nodes.left_behind."""
