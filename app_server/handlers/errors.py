@@ -91,7 +91,8 @@ def thread_failures(thread_id: str, missing: str | None = None) -> Iterator[None
         raise invalid_request(text, "threadNotFound", threadId=thread_id) from exc
     except tuple(_OF_THREADS) as exc:
         text, word = _OF_THREADS[type(exc)]
-        raise invalid_request(text.format(thread_id), word, threadId=thread_id) from exc
+        facts: JsonObject = {"retriable": True} if isinstance(exc, SessionClosed) else {}
+        raise invalid_request(text.format(thread_id), word, threadId=thread_id, **facts) from exc
     except InputIdTaken as exc:
         raise invalid_request(
             f"clientUserMessageId {exc.client_id} is taken by another input",

@@ -80,7 +80,7 @@ async def test_sigterm_lets_a_turn_end_and_refuses_new_ones(tmp_path: Path) -> N
                 ("thread/start", {}),
             ):
                 refused = await client.refusal(method, params)
-                assert refused.data["code"] == "stopping"
+                assert (refused.data["code"], refused.data["retriable"]) == ("stopping", True)
             gate.opened.set()
             end = await client.wait_for("turn/completed")
             assert end["params"]["turn"]["items"][0]["text"] == "to the end"

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from tests.support.fleet.checker import faults_of
-from tests.support.fleet.load import Told, load_on
+from tests.support.fleet.load import load_on
 from tests.support.fleet.nodes import fleet_of
 from tests.support.harness import WAIT_S, WireClient, WireError
 from tests.support.postgresql import ROLE, TEMPLATE, Cluster, name_of, prepare, running_cluster
@@ -47,11 +47,7 @@ async def test_a_base_backup_and_its_log_bring_back_a_moment(tmp_path: Path) -> 
             await told.more_turns(CLIENTS)
             asked(cluster, "SELECT pg_create_restore_point('moment') IS NULL")
             # What was acknowledged up to here, as the load goes on in this event loop alone.
-            before = Told(
-                accepted={one: list(texts) for one, texts in told.accepted.items()},
-                tried=told.tried,
-                ended=dict(told.ended),
-            )
+            before = told.so_far()
             await told.more_turns(CLIENTS)
             (log,) = asked(cluster, "SELECT pg_walfile_name(pg_switch_wal())")
             wait_until(cluster, f"last_archived_wal >= '{log}' FROM pg_stat_archiver")

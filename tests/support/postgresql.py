@@ -29,6 +29,7 @@ _USERS = ("postgres", "nobody")
 
 
 _END_SESSIONS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+_IS_SYNCHRONOUS = "SELECT FROM pg_stat_replication WHERE sync_state = 'sync'"
 
 
 def name_of(url: str) -> str:
@@ -128,6 +129,19 @@ class Cluster:
         """Run a copy that follows this one, until it is promoted."""
         with self.backup("-R") as copy:
             copy.start()
+            yield copy
+
+    @contextmanager
+    def synchronous_standby(self) -> Iterator["Cluster"]:
+        """Run a standby that has all that this one acknowledges from then on."""
+        with self.standby() as copy:
+            self.administer("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            self.administer("SELECT pg_reload_conf()")
+            until = time.monotonic() + START_S
+            with psycopg.connect(self.url("postgres", "postgres"), autocommit=True) as connection:
+                while not connection.execute(_IS_SYNCHRONOUS).fetchall():
+                    assert time.monotonic() < until
+                    time.sleep(0.05)
             yield copy
 
     def restore(self, archive: Path, point: str) -> None:

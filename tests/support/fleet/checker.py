@@ -1,8 +1,7 @@
 """Compares what clients were told with the logs in the database."""
 
-import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 from uuid import UUID
@@ -10,6 +9,8 @@ from uuid import UUID
 import psycopg
 
 from protocol.log.rollout import (
+    ApprovalDecided,
+    HistoryAppended,
     InputQueued,
     ItemCompleted,
     Record,
@@ -18,9 +19,10 @@ from protocol.log.rollout import (
     parse_record,
 )
 from protocol.turns.items import UserMessageThreadItem
-from tests.support.fleet.load import Told
+from tests.support.fleet.load import RANKS, SOURCE, TEXT, Told, call_id
 
-_TEXT = re.compile(r"client \d+ input \d+\.")
+SHELL_MS = 2000
+"""For a shell to start, on a busy machine, after the node has looked whether it may begin one."""
 
 
 class _Row(NamedTuple):
@@ -49,6 +51,15 @@ def faults_of(administrator: str, told: Told) -> list[str]:
             }
             found += [f"thread {thread_id}: {text}" for text in _faults_of_turns(records)]
             found += [f"thread {thread_id}: {text}" for text in _texts(records, thread_id, told)]
+            ledger = connection.execute(
+                "SELECT id, stage FROM signals WHERE thread_id = %s AND source = %s",
+                (thread_id, SOURCE),
+            ).fetchall()
+            found += [
+                f"thread {thread_id}: {text}"
+                for text in _signals(records, dict(ledger), thread_id, told)
+            ]
+            found += [f"thread {thread_id}: {text}" for text in _calls(log, thread_id, told)]
     for turn_id, status in told.ended.items():
         # An end that could not be written is known to its server alone: who takes over has another.
         if ends.get(turn_id) not in (status, "interrupted"):
@@ -87,13 +98,75 @@ def _texts(records: Sequence[Record], thread_id: str, told: Told) -> list[str]:
     for record in records:
         match record:
             case ItemCompleted(item=UserMessageThreadItem() as item):
-                said.update(_TEXT.findall(item.model_dump_json()))
+                said.update(TEXT.findall(item.model_dump_json()))
             case InputQueued(message=message) if message is not None:
-                said.update(_TEXT.findall(message.model_dump_json()))
+                said.update(TEXT.findall(message.model_dump_json()))
     found = [f"{text!r} is there {count} times" for text, count in said.items() if count != 1]
     found += [f"{text!r} is lost" for text in told.accepted[thread_id] if not said[text]]
     found += [f"{text!r} was never sent" for text in said if text not in told.tried[thread_id]]
     order = [text for text in said if text in told.accepted[thread_id]]
     if order != told.accepted[thread_id][: len(order)] and not any("lost" in one for one in found):
         found.append("what was said is in another order than it was acknowledged")
+    return found
+
+
+def _signals(
+    records: Sequence[Record], ledger: Mapping[str, str], thread_id: str, told: Told
+) -> list[str]:
+    """Compare signals in the log with what was acknowledged, and what was told of them."""
+    reached: dict[str, str] = {}
+    found = []
+    for record in records:
+        marks = []
+        match record:
+            case HistoryAppended(signals=signals) if signals is not None:
+                marks = signals
+            case InputQueued(signal=mark) if mark is not None:
+                marks = [mark]
+            case TurnCompleted(status="completed"):
+                reached = dict.fromkeys(reached, "answered")
+        found += [f"{one.id!r} is there twice" for one in marks if one.id in reached]
+        reached |= {one.id: "seen" for one in marks}
+    found += [f"{one!r} was never sent" for one in reached if one not in told.sent[thread_id]]
+    for signal_id in told.sent[thread_id]:
+        stage = told.stages.get(signal_id)
+        if stage is None:
+            continue
+        kept = ledger.get(signal_id)
+        if kept not in RANKS or RANKS[kept] < RANKS[stage]:
+            found.append(f"{signal_id!r} was told to be {stage}, and is {kept}")
+        elif RANKS[kept] > RANKS[reached.get(signal_id, "accepted")]:
+            found.append(f"{signal_id!r} is {kept}, and in the log {reached.get(signal_id)}")
+    return found
+
+
+def _calls(log: Sequence[_Row], thread_id: str, told: Told) -> list[str]:
+    """Compare commands that ran with what was called and allowed, by whom, and until when."""
+    found = []
+    for record in _records(log):
+        match record:
+            case ApprovalDecided(decision="accept", subject=subject):
+                allowed = TEXT.findall(subject)
+                found += [f"nobody allowed {one!r}" for one in allowed if one not in told.granted]
+    ran = [] if told.ran is None or not told.ran.exists() else told.ran.read_text().splitlines()
+    begun: dict[str, int] = {}
+    for line in ran:
+        text, _, time_ms = line.rpartition(" ")
+        if text in told.tried[thread_id]:
+            if text in begun:
+                found.append(f"the command of {text!r} ran twice")
+            begun[text] = int(time_ms)
+    for text, at_ms in begun.items():
+        if text not in told.granted:
+            found.append(f"the command of {text!r} ran, and nobody has allowed it")
+        name = f'"{call_id(text)}"'.encode()
+        of = [number for number, row in enumerate(log) if name in row.body]
+        if not of:
+            found.append(f"the command of {text!r} ran, and its call is not in the log")
+            continue
+        later = [row for row in log[of[0] :] if row.epoch > log[of[0]].epoch]
+        until_ms = min((one.at_ms for one in _records(later)), default=at_ms)
+        if at_ms > until_ms + SHELL_MS:
+            late_ms = at_ms - until_ms
+            found.append(f"the command of {text!r} ran {late_ms} ms after its owner was replaced")
     return found

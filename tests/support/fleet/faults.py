@@ -9,6 +9,7 @@ import anyio
 import anyio.to_thread
 
 from tests.support.fleet.nodes import LEASE_S, Fleet, FleetNode
+from tests.support.postgresql import Cluster
 
 LONGEST_S = LEASE_S + 2.0
 """A fault that is longer than a lease is another one than a shorter one."""
@@ -68,6 +69,20 @@ async def unanswered(fleet: Fleet, node: FleetNode, seconds: float) -> None:
     node.proxy.heal()
 
 
+async def silenced(fleet: Fleet, node: FleetNode, seconds: float) -> None:
+    """Lose all that a server and PostgreSQL tell each other, and end no connection."""
+    node.proxy.is_silent = True
+    await anyio.sleep(seconds)
+    node.proxy.heal()
+
+
+async def replaced(fleet: Fleet, node: FleetNode, seconds: float) -> None:
+    """Stop all servers as an upgrade does, one after the other, each back before the next."""
+    for one in fleet.nodes:
+        await one.stop()
+        await one.start()
+
+
 FAULTS: Mapping[str, Fault] = {
     "killed": killed,
     "stopped": stopped,
@@ -76,7 +91,16 @@ FAULTS: Mapping[str, Fault] = {
     "cut off": cut_off,
     "delayed": delayed,
     "unanswered": unanswered,
+    "silenced": silenced,
+    "replaced": replaced,
 }
+
+
+async def promote(fleet: Fleet, standby: Cluster) -> None:
+    """Lose PostgreSQL with its machine, and make its standby the one that is written."""
+    await anyio.to_thread.run_sync(fleet.cluster.stop)
+    await anyio.to_thread.run_sync(standby.administer, "SELECT pg_promote()")
+    fleet.cluster = standby
 
 
 async def inject(fleet: Fleet, random: Random) -> str:

@@ -1,9 +1,15 @@
-"""Clients that run turns on any node of a fleet, and remember what they were told."""
+"""Clients that work on any node of a fleet, and remember what they were told.
+
+They run turns, answer when they are asked about commands, and deliver signals.
+"""
 
 import asyncio
+import re
+import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -11,12 +17,26 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from tests.support.fleet.nodes import Fleet
 from tests.support.harness import WAIT_S, WireClient, WireError
+from tests.support.model import Script, calls, says
+from tests.support.receiver.signals import signal
+from tests.support.turn_tools.command_questions import QUESTION, command
 
 PAUSE_S = 0.1
 """Between tries of a client that was refused."""
 LOST = (OSError, ConnectionClosed, InvalidHandshake, EOFError, anyio.EndOfStream)
 TURNS = 4
 """Turns after which a client goes to another node, and finds its thread there."""
+COMMANDS = 3
+"""Each such input has the model run a command."""
+REFUSED = 12
+"""Each such input has its command refused by the client."""
+MODES = ("passive", "wake", "passive", "wake")
+BUSY = ("queue", "queue", "queue", "steer")
+OVERLOADED = -32001
+RANKS = {"accepted": 0, "inHistory": 1, "seen": 2, "answered": 3}
+SOURCE = "load"
+TEXT = re.compile(r"client \d+ input \d+\.")
+ASKS = {"sandbox": "danger-full-access", "approvalPolicy": "untrusted"}
 
 
 @dataclass
@@ -29,6 +49,14 @@ class Told:
     """Texts that were sent, answered or not."""
     ended: dict[str, str] = field(default_factory=dict)
     """Statuses of `turn/completed`, by the id of the turn."""
+    granted: set[str] = field(default_factory=set)
+    """Texts whose command a client has allowed."""
+    sent: dict[str, list[str]] = field(default_factory=dict)
+    """Ids of signals, delivered or not, by the thread."""
+    stages: dict[str, str] = field(default_factory=dict)
+    """The furthest stage that was told of a signal, by its id."""
+    ran: Path | None = None
+    """A file with a line for each command that was begun: its text, and Unix milliseconds."""
     wrong: list[str] = field(default_factory=list)
     """Errors that no client should get."""
     progress: int = 0
@@ -44,6 +72,25 @@ class Told:
         self.news.set()
         self.news = asyncio.Event()
 
+    def receipt(self, receipt: Any) -> None:
+        """Take note of what has become of a signal."""
+        signal_id, stage = receipt["signalId"], receipt["stage"]
+        if stage not in RANKS:
+            self.wrong.append(f"signal {signal_id} is {stage}: {receipt['error']}")
+        elif RANKS[stage] >= RANKS[self.stages.setdefault(signal_id, stage)]:
+            self.stages[signal_id] = stage
+
+    def so_far(self) -> "Told":
+        """Return what has been answered up to now; what is under way counts as tried."""
+        return replace(
+            self,
+            accepted={one: list(texts) for one, texts in self.accepted.items()},
+            ended=dict(self.ended),
+            stages=dict(self.stages),
+            ran=None,
+            wrong=list(self.wrong),
+        )
+
     async def more_turns(self, count: int) -> None:
         """Wait until so many more turns have ended."""
         wanted = self.progress + count
@@ -55,7 +102,8 @@ class Told:
 @asynccontextmanager
 async def load_on(fleet: Fleet, clients: int) -> AsyncIterator[Told]:
     """Have clients work while the context lasts; each has a thread, and goes to any node."""
-    told, over = Told(), asyncio.Event()
+    told, over = Told(ran=fleet.folder / "ran"), asyncio.Event()
+    fleet.model.choose = _Model(fleet.folder / "ran").choose
     working = [
         asyncio.create_task(_Client(fleet, number, told, over).work()) for number in range(clients)
     ]
@@ -69,6 +117,37 @@ async def load_on(fleet: Fleet, clients: int) -> AsyncIterator[Told]:
         await asyncio.gather(*working, return_exceptions=True)
 
 
+class _Model:
+    """Has commands run that inputs want, each once as far as it is told."""
+
+    def __init__(self, ran: Path) -> None:
+        self._ran = ran
+
+    def choose(self, request: dict[str, Any]) -> Script:
+        """Call the command of the last input, unless it was called."""
+        items = request["input"]
+        texts = [
+            found[0]
+            for item in items
+            if item.get("role") == "user"
+            for found in TEXT.finditer(str(item["content"]))
+        ]
+        called = {item.get("call_id") for item in items}
+        if not texts or _number(texts[-1]) % COMMANDS or call_id(texts[-1]) in called:
+            return says("ok")
+        line = f"echo {shlex.quote(texts[-1])} $(date +%s%3N) >> {shlex.quote(str(self._ran))}"
+        return calls({**command(line), "call_id": call_id(texts[-1])})
+
+
+def call_id(text: str) -> str:
+    """Return what the model calls the command of an input."""
+    return text.replace(" ", "-").rstrip(".")
+
+
+def _number(text: str) -> int:
+    return int(text.rstrip(".").rpartition(" ")[2])
+
+
 class _Client:
     def __init__(self, fleet: Fleet, number: int, told: Told, over: asyncio.Event) -> None:
         self._fleet = fleet
@@ -77,10 +156,11 @@ class _Client:
         self._over = over
         self._thread_id: str | None = None
         self._count = 0
+        self._undelivered: list[int] = []
         self._finished_last = False
 
     async def work(self) -> None:
-        """Run turns until it is over, and one more to its end then."""
+        """Run turns until it is over, and more until all signals are answered then."""
         node = self._number
         while not self._finished_last:
             try:
@@ -89,7 +169,9 @@ class _Client:
                     async with running.client() as client:
                         await self._converse(client)
             except WireError as exc:
-                if not (exc.data.get("retriable") or exc.data["code"] == "threadBusy"):
+                data = exc.data or {}
+                expected = data.get("retriable") or data.get("code") == "threadBusy"
+                if not expected and exc.code != OVERLOADED:
                     self._told.wrong.append(f"{exc.message}: {exc.data}")
                     return
             except LOST:
@@ -99,18 +181,45 @@ class _Client:
 
     async def _converse(self, client: WireClient) -> None:
         if self._thread_id is None:
-            self._thread_id = (await client.call("thread/start", {}))["thread"]["id"]
+            self._thread_id = (await client.call("thread/start", ASKS))["thread"]["id"]
             self._told.accepted[self._thread_id] = []
             self._told.tried[self._thread_id] = []
+            self._told.sent[self._thread_id] = []
         else:
             await client.call("thread/resume", {"threadId": self._thread_id})
         for _ in range(TURNS):
             is_last = self._over.is_set()
+            if not is_last:
+                self._undelivered.append(self._count + 1)
+            await self._deliver(client, self._thread_id)
             if not await self._turn(client, self._thread_id):
                 return
-            self._finished_last = is_last
             if is_last:
+                self._finished_last = await self._are_answered(client, self._thread_id)
                 return
+
+    async def _deliver(self, client: WireClient, thread_id: str) -> None:
+        """Deliver signals, each again until it was acknowledged."""
+        while self._undelivered:
+            number = self._undelivered[0]
+            signal_id = f"client {self._number} signal {number}."
+            if signal_id not in self._told.sent[thread_id]:
+                self._told.sent[thread_id].append(signal_id)
+            params = {
+                "signal": signal(signal_id, source=SOURCE, sender=f"client {self._number}"),
+                "target": {"threadId": thread_id},
+                "mode": MODES[number % len(MODES)],
+                "onBusy": BUSY[number % len(BUSY)],
+            }
+            self._told.receipt((await client.call("signal/deliver", params))["receipt"])
+            self._undelivered.pop(0)
+
+    async def _are_answered(self, client: WireClient, thread_id: str) -> bool:
+        for signal_id in self._told.sent[thread_id]:
+            if self._told.stages.get(signal_id) != "answered":
+                key = {"source": SOURCE, "id": signal_id}
+                self._told.receipt((await client.call("signal/read", key))["receipt"])
+        return all(self._told.stages[one] == "answered" for one in self._told.sent[thread_id])
 
     async def _turn(self, client: WireClient, thread_id: str) -> bool:
         """Run a turn; False: the thread was closed before its end."""
@@ -121,17 +230,30 @@ class _Client:
         try:
             turn_id = (await client.call("turn/start", params))["turn"]["id"]
         except WireError as exc:
-            if exc.data["code"] != "threadNotFound":
+            if (exc.data or {}).get("code") != "threadNotFound":
                 raise
             # It was closed since it was resumed, as its node had lost it.
             return False
         self._told.accepted[thread_id].append(text)
         while True:
             message = await client.receive()
-            if message.get("method") == "thread/closed":
-                return False
-            if message.get("method") != "turn/completed":
-                continue
-            self._told.end(message["params"]["turn"])
-            if message["params"]["turn"]["id"] == turn_id:
-                return True
+            match message.get("method"):
+                case "thread/closed":
+                    return False
+                case "signal/updated":
+                    self._told.receipt(message["params"]["receipt"])
+                case method if method == QUESTION:
+                    await self._decide(client, message)
+                case "turn/completed":
+                    self._told.end(message["params"]["turn"])
+                    if message["params"]["turn"]["id"] == turn_id:
+                        return True
+
+    async def _decide(self, client: WireClient, question: Any) -> None:
+        found = TEXT.search(str(question["params"]["command"]))
+        assert found is not None
+        decision = "decline"
+        if _number(found[0]) % REFUSED:
+            self._told.granted.add(found[0])
+            decision = "accept"
+        await client.send({"id": question["id"], "result": {"decision": decision}})

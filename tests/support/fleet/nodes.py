@@ -2,14 +2,14 @@
 
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from tests.support.fleet.proxy import DatabaseProxy
 from tests.support.harness import write_config
 from tests.support.model import ScriptedModel
-from tests.support.postgresql import Cluster, name_of
+from tests.support.postgresql import ROLE, Cluster, name_of
 from tests.support.processes import Running, running
 from tests.support.threads.nodes import SECRET
 
@@ -19,10 +19,10 @@ LEASE_S = 3
 class FleetNode:
     """One server, which can be killed and started again."""
 
-    def __init__(self, home: Path, proxy: DatabaseProxy, database: str) -> None:
+    def __init__(self, home: Path, proxy: DatabaseProxy, url: str) -> None:
         self.home = home
         self.proxy = proxy
-        self._url = proxy.url(database)
+        self._url = url
         self._stack = AsyncExitStack()
         self.running: Running | None = None
 
@@ -31,6 +31,13 @@ class FleetNode:
         self.running = await self._stack.enter_async_context(
             running(self.home, APP_SERVER_STORE=self._url, LOG_LEVEL="warning")
         )
+
+    async def stop(self) -> None:
+        """Have its process end, as for an upgrade."""
+        assert self.running is not None
+        self.send_signal(signal.SIGTERM)
+        await self.running.ended()
+        await self.kill()
 
     async def kill(self) -> None:
         """End its process as a machine ends: with nothing written any more."""
@@ -46,29 +53,46 @@ class FleetNode:
 class Fleet:
     """Servers of one database."""
 
-    def __init__(self, cluster: Cluster, database: str, nodes: list[FleetNode]) -> None:
+    def __init__(self, cluster: Cluster, database: str, model: ScriptedModel, folder: Path) -> None:
         self.cluster = cluster
         self.database = database
-        self.nodes = nodes
+        self.model = model
+        self.folder = folder
+        self.nodes: list[FleetNode] = []
 
 
 @asynccontextmanager
-async def fleet_of(count: int, cluster: Cluster, url: str, folder: Path) -> AsyncIterator[Fleet]:
-    """Run servers with one database and one scripted model, which says "ok" to all."""
+async def fleet_of(
+    count: int,
+    cluster: Cluster,
+    url: str,
+    folder: Path,
+    *,
+    standby: Cluster | None = None,
+    lease_s: int = LEASE_S,
+) -> AsyncIterator[Fleet]:
+    """Run servers with one database, a standby as its other address, and one scripted model."""
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(ScriptedModel().serve())
         folder.mkdir(exist_ok=True)
         secret_file = folder / "secret"
         secret_file.write_text(SECRET)
-        fleet = Fleet(cluster, name_of(url), [])
+        fleet = Fleet(cluster, name_of(url), model, folder)
         for number in range(count):
-            proxy = DatabaseProxy(cluster.folder)
-            await stack.enter_async_context(proxy.listening())
+            proxies = [DatabaseProxy(one.folder) for one in (cluster, standby) if one is not None]
+            for proxy in proxies:
+                await stack.enter_async_context(proxy.listening())
             home = folder / f"node{number}"
-            shared = f'node_secret_file = "{secret_file}"\nlease_seconds = {LEASE_S}\n'
+            shared = f'node_secret_file = "{secret_file}"\nlease_seconds = {lease_s}\n'
             write_config(home, model.url, shared)
-            node = FleetNode(home, proxy, fleet.database)
+            node = FleetNode(home, proxies[0], url_of(proxies, fleet.database))
             stack.push_async_callback(node.kill)
             await node.start()
             fleet.nodes.append(node)
         yield fleet
+
+
+def url_of(proxies: Sequence[DatabaseProxy], database: str) -> str:
+    """Return the URL of a database with several addresses, of which one can be written."""
+    hosts = ",".join(f"127.0.0.1:{proxy.port}" for proxy in proxies)
+    return f"postgresql://{ROLE}@{hosts}/{database}?sslmode=disable&target_session_attrs=read-write"

@@ -1,4 +1,7 @@
-"""TCP proxies that cut, delay, and swallow one direction: before PostgreSQL, and before a node."""
+"""TCP proxies before PostgreSQL and before a node: they cut, delay, and lose what is said.
+
+What is lost is lost silently: no connection ends by it, as when a machine or a cable is gone.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,11 +23,9 @@ class DatabaseProxy:
         self.is_cut = False
         self.swallows_answers = False
         """Whether what PostgreSQL says is lost, as in a network that broke in one direction."""
+        self.is_silent = False
+        """Whether all is lost, in both directions, also of connections that are new."""
         self._open: set[asyncio.StreamWriter] = set()
-
-    def url(self, database: str) -> str:
-        """Return the URL of a database behind this proxy."""
-        return f"postgresql://tests@127.0.0.1:{self.port}/{database}?sslmode=disable"
 
     def cut(self) -> None:
         """Break all connections, and take no new ones until `heal`."""
@@ -38,9 +39,10 @@ class DatabaseProxy:
 
     def heal(self) -> None:
         """Be a good network again; connections that lost something are broken."""
-        if self.swallows_answers:
+        if self.swallows_answers or self.is_silent:
             self.break_all()
-        self.is_cut, self.swallows_answers, self.delay_s = False, False, 0.0
+        self.is_cut, self.swallows_answers, self.is_silent = False, False, False
+        self.delay_s = 0.0
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator["DatabaseProxy"]:
@@ -60,6 +62,8 @@ class DatabaseProxy:
             if self.is_cut:
                 return
             with suppress(OSError):
+                while self.is_silent and await reader.read(CHUNK):
+                    pass
                 behind = await self._connect()
                 self._open.add(behind[1])
                 try:
@@ -83,7 +87,7 @@ class DatabaseProxy:
         while piece := await reader.read(CHUNK):
             if self.delay_s:
                 await asyncio.sleep(self.delay_s)
-            if are_answers and self.swallows_answers:
+            if self.is_silent or (are_answers and self.swallows_answers):
                 continue
             writer.write(piece)
             await writer.drain()
