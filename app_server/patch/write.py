@@ -14,7 +14,7 @@ import os
 import posixpath
 import secrets
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
@@ -305,8 +305,3 @@ def _kind(file: ChangingFile) -> PatchChangeKind:
     if file.after is None:
         return DeletePatchChangeKind()
     return UpdatePatchChangeKind()
-
-
-def recover_all(records: Sequence[FilesChanging]) -> list[FileChangeThreadItem]:
-    """Recover several patches, in their order."""
-    return [recover(record) for record in records]

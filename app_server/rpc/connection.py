@@ -341,7 +341,7 @@ class RpcConnection:
                         await self._write()
                         await self._close()
                         # A pipe that is closed in one direction may go on in the other one.
-                        self._hub.leave(self._id)
+                        self._hub.connections.end(self._id)
                     except BaseException:
                         self._running.cut_off()
                         raise
@@ -421,7 +421,7 @@ class RpcConnection:
                 elif (first := self._take(message, len(text), None, tasks)) is not None:
                     await first
         except ClientGone:
-            self._hub.leave(self._id)
+            self._hub.connections.end(self._id)
         except anyio.EndOfStream:
             pass
 

@@ -398,10 +398,6 @@ class Hub:
                 self.subscribers.remove_all(connection_id)
                 self.server_requests.left(connection_id)
 
-    def leave(self, connection_id: ConnectionId) -> None:
-        """End what belongs to a client that has gone; its requests may still be worked on."""
-        self.connections.end(connection_id)
-
     def subscribe(self, connection_id: ConnectionId, thread_id: ThreadId) -> None:
         """Subscribe a connection to a thread, and ask it what is still open there."""
         peer = self._peers.get(connection_id)

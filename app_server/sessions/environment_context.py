@@ -320,7 +320,7 @@ class EnvironmentMessages:
         )
         self._sent_settings = settings
         state = self._context.log.state
-        waiting = [item for entry in state.queued for item in entry.items]
+        waiting = [item for entry in state.pending_input for item in entry.items]
         known = self._in_history.look(state.history, waiting)
         return news(self._values(settings), known)
 

@@ -268,15 +268,6 @@ class InboxMessage:
     """Whether a turn that runs takes it, although it wakes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reception:
-    """Signals that the thread took."""
-
-    taken: Sequence[InboxMessage]
-    woken: Turn | None = None
-    """The turn that they begin; `Turn.run_soon` must follow."""
-
-
 def without_own_turn(messages: Sequence[InboxMessage]) -> list[InboxMessage]:
     """Choose what a running turn can take; a sender's messages stay behind the first that waits."""
     waiting: set[tuple[str, str]] = set()
@@ -297,8 +288,10 @@ class SignalInbox:
     context: ThreadContext
     turns: ThreadTurns
 
-    async def receive(self, messages: Sequence[InboxMessage]) -> Reception:
-        """Take in messages, as far as that is possible now.
+    async def receive(self, messages: Sequence[InboxMessage]) -> Turn | None:
+        """Take in messages, as far as that is possible now; return the turn that they begin.
+
+        `Turn.run_soon` must follow.
 
         An idle thread takes all, and begins one turn if any of them wakes. A running turn takes
         those that need no turn of their own, but never one ahead of another of its sender. When
@@ -310,23 +303,23 @@ class SignalInbox:
         """
         async with self.context.slot.reserve():
             if self.context.slot.turn is not None:
-                return await self._into_turn(messages)
+                await self._into_turn(messages)
+                return None
             items = [message.item for message in messages]
             if any(message.wakes for message in messages):
                 marks = [
                     message.mark.model_copy(update={"woke": message.wakes}) for message in messages
                 ]
                 settings = self.context.log.state.settings
-                woken = await self.turns.begin(
+                return await self.turns.begin(
                     InputWork(TurnInput((), items, signals=marks), settings)
                 )
-                return Reception(messages, woken)
             marks = [message.mark for message in messages]
             at_ms = self.context.clock.now_ms()
             await self.context.log.append(HistoryAppended(at_ms=at_ms, items=items, signals=marks))
-            return Reception(messages)
+            return None
 
-    async def _into_turn(self, messages: Sequence[InboxMessage]) -> Reception:
+    async def _into_turn(self, messages: Sequence[InboxMessage]) -> None:
         taken = without_own_turn(messages)
         at_ms = self.context.clock.now_ms()
         await self.context.log.append(
@@ -341,7 +334,6 @@ class SignalInbox:
                 for message in taken
             )
         )
-        return Reception(taken)
 
     async def withdraw(self, source: str, signal_id: str) -> bool:
         """Take a signal back; False when a model has seen it, or is being asked with it.

@@ -5,7 +5,7 @@ Source: docs/wire.md, "Threads".
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -352,7 +352,8 @@ class ThreadLoading:
         left = list(state.half_written.values())
         if not left:
             return []
-        items = await anyio.to_thread.run_sync(await load(_recover_all), left)
+        recover = await load(_recover)
+        items = [await anyio.to_thread.run_sync(recover, record) for record in left]
         at_ms = self._server.clock.now_ms()
         for item in items:
             item.completed_at_ms = at_ms
@@ -409,10 +410,10 @@ class ThreadLoading:
         return session
 
 
-def _recover_all() -> "Callable[[Sequence[FilesChanging]], list[FileChangeThreadItem]]":
-    from app_server.patch.write import recover_all
+def _recover() -> "Callable[[FilesChanging], FileChangeThreadItem]":
+    from app_server.patch.write import recover
 
-    return recover_all
+    return recover
 
 
 def _session_type() -> "type[ThreadSession]":

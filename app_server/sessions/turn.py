@@ -396,7 +396,7 @@ class Turn(RunningTurn):
                 self.recorder.announce_user_message(self._given.message)
             try:
                 with self.scope:
-                    if await self._run_start_hooks() or not await self._end_unless_queued():
+                    if await self._run_start_hooks() or not await self._end_unless_input_pends():
                         await self._work_to_the_end()
             except ModelFailure as exc:
                 failure = TurnError(message=exc.message, codex_error_info=exc.info)
@@ -464,7 +464,7 @@ class Turn(RunningTurn):
         context, hooks, said = self._context, self._context.hooks, self._exchange.last_message
         if self._times_stopped >= MAX_TIMES_STOPPED or not hooks.listens("Stop"):
             return False
-        if context.log.state.queued:
+        if context.log.state.pending_input:
             # The turn goes on for other reasons.
             return False
         outcome = await hooks.fire(
@@ -498,7 +498,7 @@ class Turn(RunningTurn):
         turns, exchange, context = self._turns, self._exchange, self._context
         if not isinstance(self._work, InputWork):
             await self._do_work()
-            if await self._end_unless_queued():
+            if await self._end_unless_input_pends():
                 return
         if self._given.needed_servers:
             await turns.skill_servers.offer(self.id, self._given.needed_servers)
@@ -508,12 +508,12 @@ class Turn(RunningTurn):
             await turns.mentions.add_messages(self.recorder, named)
             named = NOTHING_NAMED
             await turns.environment.add_changes()
-            await self._take_queued()
+            await self._take_pending_input()
             response = await exchange.respond()
             await context.goals.spend(self.id, response.usage)
             if response.calls:
                 await run_calls(response.calls, exchange.tools, self.recorder)
-            elif not await self._run_stop_hooks() and await self._end_unless_queued():
+            elif not await self._run_stop_hooks() and await self._end_unless_input_pends():
                 return
         failure = ModelFailure(f"the model made {MAX_REQUESTS} requests in one turn")
         raise exchange.requests.announced(failure)
@@ -536,23 +536,23 @@ class Turn(RunningTurn):
                 state.turn_settings = of_turn(state.settings)
         self.kind = None
 
-    async def _take_queued(self) -> None:
-        """Make queued input visible to the model and publish it."""
+    async def _take_pending_input(self) -> None:
+        """Make pending input visible to the model and publish it."""
         context = self._context
-        if not context.log.state.queued:
+        if not context.log.state.pending_input:
             return
         async with context.slot.exclusive:
-            queued = list(context.log.state.queued)
+            pending = list(context.log.state.pending_input)
             await context.log.append(InputTaken(at_ms=context.clock.now_ms()), sync=False)
-        for entry in queued:
+        for entry in pending:
             if entry.message is not None:
                 self.recorder.announce_user_message(entry.message)
 
-    async def _end_unless_queued(self) -> bool:
-        """End the turn, unless input is queued that it has to go on for; return whether it did."""
+    async def _end_unless_input_pends(self) -> bool:
+        """End the turn, unless input pends that it has to go on for; return whether it did."""
         async with self._context.slot.exclusive:
-            queued = self._context.log.state.queued
-            if any(entry.message is not None or entry.steers for entry in queued):
+            pending = self._context.log.state.pending_input
+            if any(entry.message is not None or entry.steers for entry in pending):
                 return False
             await self._end("completed", None)
             return True
@@ -566,7 +566,7 @@ class Turn(RunningTurn):
         context = self._context
         state = context.log.state
         records = end_of_turn(state, self, context.clock.now_ms(), end, error)
-        left = list(state.queued)
+        left = list(state.pending_input)
         marks: Sequence[Record] = ()
         context.status.has_failed = end == "failed"
         try:

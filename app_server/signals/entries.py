@@ -41,10 +41,6 @@ class OpenEntries:
         thread_id = self._thread_of.get(key)
         return None if thread_id is None else self._by_thread[thread_id][key]
 
-    def by_key(self) -> dict[tuple[str, str], Entry]:
-        """Return all open entries by source and id."""
-        return {key: self._by_thread[thread_id][key] for key, thread_id in self._thread_of.items()}
-
     def threads(self) -> Iterable[str]:
         """Return the threads that have open entries."""
         return list(self._by_thread)

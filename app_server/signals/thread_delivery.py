@@ -103,9 +103,9 @@ class ThreadDelivery:
             return Progress.MUST_LOAD
         with anyio.CancelScope(shield=True):
             messages = [_inbox_message(entry) for entry in waiting]
-            reception = await session.inbox.receive(messages)
-            if reception.woken is not None:
-                effects.woken.append(reception.woken)
+            woken = await session.inbox.receive(messages)
+            if woken is not None:
+                effects.woken.append(woken)
             await self._entries.follow(session.log.state, effects)
         return Progress.DONE
 

@@ -59,7 +59,7 @@ class ModelExchange:
         """Whether a user has said something that the model was not sent yet."""
         if self._recorder.has_own_history:
             return False
-        return any(entry.message is not None for entry in self._recorder.log.state.queued)
+        return any(entry.message is not None for entry in self._recorder.log.state.pending_input)
 
     def cut_off(self) -> None:
         """Cut off the request that is under way, if a user has said something since it was made.

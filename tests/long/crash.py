@@ -280,7 +280,7 @@ def whole(path: Path) -> ThreadState:
 
 
 def _lost_of(promise: Promise, state: ThreadState) -> list[str]:
-    raw = [*state.history, *(item for queued in state.queued for item in queued.items)]
+    raw = [*state.history, *(item for queued in state.pending_input for item in queued.items)]
     texts = [part["text"] for item in raw for part in item.get("content", [])]
     waiting_input = [part for entry in state.queue.entries for part in entry.input]
     texts += [part.text for part in waiting_input if isinstance(part, TextUserInput)]
@@ -300,7 +300,7 @@ def _lost_of(promise: Promise, state: ThreadState) -> list[str]:
     ]
     waiting = [
         json.dumps(queued.message.model_dump(mode="json"), sort_keys=True)
-        for queued in state.queued
+        for queued in state.pending_input
         if queued.message is not None
     ]
     found = Counter([*shown, *waiting])

@@ -8,7 +8,7 @@ import pytest
 
 from app_server.patch.plan import PlannedChange
 from app_server.patch.unified import blob_name
-from app_server.patch.write import changing_files, recover, recover_all, temporary_name
+from app_server.patch.write import changing_files, recover, temporary_name
 from app_server.runtime.machine import machine_name
 from protocol.log.rollout import ChangingFile, FilesChanging
 from tests.patch.folders import patch_of, plan
@@ -175,11 +175,6 @@ def test_a_log_cannot_name_a_file_in_another_folder(folder: Path) -> None:
     linked = ChangingFile(path=f"{folder}/link/x", before=None, after=None, temporary="kept")
     recover(record([linked]))
     assert (folder / "sub" / "kept").exists()
-
-
-def test_patches_are_recovered_in_their_order(folder: Path) -> None:
-    records = [record([]), record([]).model_copy(update={"item_id": "second"})]
-    assert [item.id for item in recover_all(records)] == ["i", "second"]
 
 
 # The places of a plan.

@@ -61,7 +61,7 @@ def test_a_client_of_the_hub_that_leaves_ends_what_belongs_to_it() -> None:
     with hub.connect(Connected()) as one:
         hub.subscribe(one, "t")
         hub.connections.when_gone(one, done.append)
-        hub.leave(one)
+        hub.connections.end(one)
         assert (done, hub.is_subscribed(one, "t")) == ([one], True)
         hub.connections.when_gone(one, lambda gone: done.append(hub.subscribers.count))
     assert done == [one, 0]

@@ -96,8 +96,7 @@ class Session:
         for message in messages:
             self.received.append(message)
             self.append(message.mark)
-        woken = SimpleNamespace(run_soon=lambda: self.said.append("turn"))
-        return SimpleNamespace(woken=woken)
+        return SimpleNamespace(run_soon=lambda: self.said.append("turn"))
 
     def append(self, *marks: SignalMark) -> None:
         items = [raw(mark.id) for mark in marks]

@@ -103,7 +103,7 @@ async def _measure(services: Services) -> dict[str, int]:
         "app.questions.open": services.hub.server_requests.count,
         "app.subscriptions": services.hub.subscribers.count,
         "core.turns.running": sum(s.slot.active_turn_id is not None for s in sessions),
-        "core.inputs.queued": sum(len(s.log.state.queued) for s in sessions),
+        "core.inputs.queued": sum(len(s.log.state.pending_input) for s in sessions),
         "memory.budget_bytes": memory.budget,
         "memory.events_bytes": memory.streams,
         "memory.events": services.hub.streams.total_events,

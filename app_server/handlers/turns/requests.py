@@ -187,7 +187,7 @@ async def _turn_input(
     context = params.additional_context or {}
     check_length(params.input, context)
     state = session.log.state
-    waiting = [item for entry in state.queued for item in entry.items]
+    waiting = [item for entry in state.pending_input for item in entry.items]
     added = context_items(context, [*state.history, *waiting])
     said = await user_message(params.input)
     return TurnInput(params.input, [*added, *said], params.client_user_message_id, digest=digest)

@@ -680,7 +680,8 @@ class ThreadState:
     archived: bool = False
     history: list[JsonObject] = field(default_factory=list)
     """Raw Responses items, as the model sees them."""
-    queued: list[InputQueued] = field(default_factory=list)
+    pending_input: list[InputQueued] = field(default_factory=list)
+    """Input that the running turn has accepted and its model has not; see also `queue`."""
     history_left_out: bool = field(default=False, compare=False)
     """Whether the model sees more than `history`, as only a part of the log was read."""
     turns: list[TurnState] = field(default_factory=list)
@@ -805,7 +806,7 @@ class ThreadState:
         self._forget_old()
 
     def _queue_input(self, record: InputQueued) -> None:
-        self.queued.append(record)
+        self.pending_input.append(record)
         if record.signal is not None:
             self.signals.queued(record.signal, record.items[0])
         if record.submission_id is not None:
@@ -817,17 +818,17 @@ class ThreadState:
             self._close_turn(TurnCompleted(at_ms=at_ms, turn_id=turn.id, status="interrupted"))
 
     def _take_input(self) -> None:
-        for queued in self.queued:
-            self.history.extend(queued.items)
-            if queued.message is not None:
-                self.keep(queued.message, len(queued.message.model_dump_json()))
-        self.queued.clear()
+        for pending in self.pending_input:
+            self.history.extend(pending.items)
+            if pending.message is not None:
+                self.keep(pending.message, len(pending.message.model_dump_json()))
+        self.pending_input.clear()
         self.signals.input_taken()
 
     def _recall(self, record: SignalRecalled) -> None:
         item = self.signals.recall(record.source, record.id)
         self.history = [kept for kept in self.history if kept is not item]
-        self.queued = [entry for entry in self.queued if entry.items[:1] != [item]]
+        self.pending_input = [entry for entry in self.pending_input if entry.items[:1] != [item]]
 
     def _end(self, record: ItemEnded, size: int) -> None:
         self.unfinished.pop(record.item.id, None)
@@ -856,7 +857,7 @@ class ThreadState:
                 return
 
     def _close_turn(self, record: TurnCompleted) -> None:
-        if self.queued:
+        if self.pending_input:
             self._take_input()
         turn = self.open_turn
         if turn is None or turn.id != record.turn_id:

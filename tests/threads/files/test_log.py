@@ -186,7 +186,7 @@ def test_queued_input_becomes_visible_at_the_boundary_in_its_order() -> None:
         raw("third", "developer"),
     ]
     assert state.turns[0].items == [user_message("second")]
-    assert state.queued == []
+    assert state.pending_input == []
     state.apply(queued[1])
     state.apply(TurnCompleted(at_ms=9, turn_id="t", status="completed", duration_ms=8))
     assert state.history[-1] == raw("third", "developer")

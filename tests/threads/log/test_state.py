@@ -246,9 +246,13 @@ def test_queued_input_is_history_and_items_once_it_is_taken() -> None:
     queued = InputQueued(at_ms=1, input_id="1", items=[raw("late")], message=user_message("late"))
     silent = InputQueued(at_ms=1, input_id="2", items=[raw("silent")])
     state = state_of(started("t"), queued, silent)
-    assert (state.history, state.queued, len(state.turns[0].items)) == ([], [queued, silent], 0)
+    assert (state.history, state.pending_input, len(state.turns[0].items)) == (
+        [],
+        [queued, silent],
+        0,
+    )
     state.apply(InputTaken(at_ms=2))
-    assert (state.history, state.queued) == ([raw("late"), raw("silent")], [])
+    assert (state.history, state.pending_input) == ([raw("late"), raw("silent")], [])
     assert state.turns[0].items == [user_message("late")]
 
 
@@ -630,7 +634,7 @@ def test_a_signal_that_is_taken_back_leaves_history_and_queue() -> None:
     for name in ("v", "q", "none"):
         state.apply(SignalRecalled(at_ms=2, source="s", id=name))
     # The same words that somebody else said stay.
-    assert (state.history, state.queued) == ([raw("v")], [other])
+    assert (state.history, state.pending_input) == ([raw("v")], [other])
     assert signals(state) == {"v": ("recalled", None, None), "q": ("recalled", None, None)}
     assert state.signals.missing_in(SignalStates()) == []
 
