@@ -8,9 +8,11 @@ DIR has the `node_modules` of
     @modelcontextprotocol/inspector@0.15.0
 
 The AI SDK starts the server, runs turns, streams one, goes on with a thread, runs a command, and
-lists the models. MCP Inspector's command line starts `app-server mcp-server`, lists its tools and
-calls them. Prints a line a check, `ok` or `FAIL`, and exits with 1 if there was a failure, with 2
-where a client is missing. Not part of the tests, which do not need Node.js.
+lists the models; then once more with a program in the server's place that speaks with a node which
+owns none of its threads (this needs PostgreSQL). MCP Inspector's command line starts
+`app-server mcp-server`, lists its tools and calls them. Prints a line a check, `ok` or `FAIL`, and
+exits with 1 if there was a failure, with 2 where a client is missing. Not part of the tests, which
+do not need Node.js.
 Source: docs/clients.md, "Clients from npm".
 """
 
@@ -28,8 +30,11 @@ from typing import Any
 import anyio
 
 from tests.long.real_servers import Report
+from tests.support.fleet.elsewhere import Elsewhere, program
 from tests.support.harness import environment_without, write_config
 from tests.support.model import ScriptedModel, calls, says
+from tests.support.postgresql import prepare, running_cluster
+from tests.support.threads.nodes import running_nodes
 
 RUN_S = 120.0
 PROGRAM = Path(sys.executable).with_name("app-server")
@@ -45,7 +50,10 @@ async def check_all(modules: Path, work: Path, report: Report) -> None:
         home = work / "home"
         write_config(home, model.url)
         with report.check("AI SDK"):
-            await _ai_sdk(modules, folder, home, model)
+            thread_id = await _ai_sdk(modules, folder, home, PROGRAM, model)
+            assert len(list(home.glob(f"threads/**/{thread_id}.jsonl"))) == 1
+        with report.check("AI SDK at a node that owns none of its threads"):
+            await _ai_sdk_elsewhere(modules, folder, work)
         inspect = partial(_inspect, modules, home)
         with report.check("MCP Inspector lists the tools"):
             await _lists_tools(inspect)
@@ -53,7 +61,26 @@ async def check_all(modules: Path, work: Path, report: Report) -> None:
             await _calls_tools(inspect, folder, model)
 
 
-async def _ai_sdk(modules: Path, folder: Path, home: Path, model: ScriptedModel) -> None:
+async def _ai_sdk_elsewhere(modules: Path, folder: Path, work: Path) -> None:
+    with running_cluster() as cluster:
+        prepare(cluster)
+        with cluster.database() as database_url:
+            async with running_nodes(work, database_url) as nodes:
+                owner, asked = nodes.all
+                elsewhere = Elsewhere(asked.urls[0], [owner.urls[0]])
+                async with elsewhere.listening() as url:
+                    started = program(work, url)
+                    thread_id = await _ai_sdk(modules, folder, work, started, nodes.model)
+                assert elsewhere.begun == [thread_id], elsewhere.begun
+                async with owner.client() as client:
+                    loaded = await client.call("thread/loaded/list", {})
+                    assert loaded["data"] == [thread_id], loaded
+
+
+async def _ai_sdk(
+    modules: Path, folder: Path, home: Path, started: Path, model: ScriptedModel
+) -> str:
+    """Use the SDK with the program that it starts; returns the thread that it went on with."""
     command = {
         "name": "exec_command",
         "arguments": {"cmd": "echo hello", "login": False},
@@ -62,11 +89,11 @@ async def _ai_sdk(modules: Path, folder: Path, home: Path, model: ScriptedModel)
     model.scripts += [says("First."), says("Se", "cond."), calls(command), says("Done.")]
     script = modules / SCRIPT.name
     shutil.copyfile(SCRIPT, script)
-    output = await _run(["node", str(script), str(PROGRAM), str(folder), str(home)])
+    output = await _run(["node", str(script), str(started), str(folder), str(home)])
     # The provider logs there, too.
     [line] = [line for line in output.splitlines() if line.startswith("{")]
     found = json.loads(line)
-    thread_id = found.pop("threadId")
+    thread_id = str(found.pop("threadId"))
     assert found.pop("models"), found
     assert found == {
         "texts": ["First.", "Second.", "Done."],
@@ -74,7 +101,7 @@ async def _ai_sdk(modules: Path, folder: Path, home: Path, model: ScriptedModel)
         "usage": 15,
         "calls": ["exec"],
     }, found
-    assert len(list(home.glob(f"threads/**/{thread_id}.jsonl"))) == 1
+    return thread_id
 
 
 async def _inspect(modules: Path, home: Path, *arguments: str) -> Any:
