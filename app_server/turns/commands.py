@@ -30,6 +30,7 @@ from app_server.host.proxy.gate import Gate
 from app_server.observability.log_context import THREAD, start_apart
 from app_server.permissions.environment import PLAIN_OUTPUT, CommandSettings, command_environment
 from app_server.permissions.sandbox.policy import UNRESTRICTED, EffectivePolicy
+from app_server.threads.log.live import LogClosed
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.servers import ThreadServers
 from protocol.exec.processes import CommandVariables, WorkPolicy
@@ -220,7 +221,7 @@ class ThreadCommand:
         """Complete the item, once; `output` takes the place of what was printed.
 
         Raises:
-            OSError: the disk refused; the item stays in progress, and the next load completes it.
+            OSError: the disk refused; the end is announced, and written with the next append.
         """
         # What has ended is written down, also where its turn is cut off meanwhile.
         with anyio.CancelScope(shield=True):
@@ -270,6 +271,12 @@ class ThreadCommand:
                 await self.recorder.completed_after_turn(item)
             else:
                 await self.recorder.completed(item)
+        except LogClosed:
+            raise
+        except OSError:
+            # Its process has ended: nothing else will complete it while the thread is loaded.
+            self.recorder.defer_completed(item, after_turn=self.is_background)
+            raise
         finally:
             self.completed.set()
 
@@ -590,7 +597,7 @@ async def _stop(command: ThreadCommand) -> None:
     try:
         await command.stop()
     except OSError as exc:
-        # The next load of the thread completes the item.
+        # It is written later, or the next load of the thread completes the item.
         logger.warning("the end of command %s cannot be written: %s", command.item.id, exc)
 
 

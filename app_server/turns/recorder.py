@@ -145,6 +145,15 @@ class TurnRecorder:
             await self.log.append(record, sync=False)
         self.announce_completed(item)
 
+    def defer_completed(self, item: CommandExecutionThreadItem, *, after_turn: bool) -> None:
+        """Announce the end of a command that the disk refused; the next append writes it, too."""
+        if self.log.is_abandoned:
+            return
+        assert item.completed_at_ms is not None
+        record = ItemEnded if after_turn else ItemCompleted
+        self.log.defer(record(at_ms=item.completed_at_ms, turn_id=self.turn_id, item=item))
+        self.announce_completed(item)
+
     def announce_completed(self, item: KnownThreadItem) -> None:
         """Announce that an item which is in the log will not change any more."""
         assert item.completed_at_ms is not None

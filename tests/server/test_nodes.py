@@ -21,6 +21,7 @@ from tests.support.model import Gate, ScriptedModel, calls, says
 from tests.support.postgresql import Cluster, prepare, running_cluster
 from tests.support.processes import Running, run_cli, running
 from tests.support.receiver.signals import deliver
+from tests.support.turn_tools.command_questions import command
 from tests.support.turns import start_turn
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.process]
@@ -186,10 +187,12 @@ async def test_a_node_that_was_stopped_and_replaced_writes_and_begins_nothing_mo
         # The model answers while it stands still: what it wants done is read when it wakes.
         gate.opened.set()
         server.process.send_signal(signal.SIGCONT)
-        ended = await client.wait_for("turn/completed", lambda p: p["threadId"] == thread_id)
-        assert ended["params"]["turn"]["status"] == "interrupted"
-        closed = {(await client.wait_for("thread/closed"))["params"]["threadId"] for _ in range(2)}
+        # The two come in either order.
+        heard = await client.until("thread/closed") + await client.until("thread/closed")
+        closed = {m["params"]["threadId"] for m in heard if m["method"] == "thread/closed"}
         assert closed == {thread_id, idle}
+        ends = [m["params"]["turn"] for m in heard if m["method"] == "turn/completed"]
+        assert [turn["status"] for turn in ends] == ["interrupted"]
         assert database.log(thread_id) == log
         assert not made.exists()
         # It goes on as another node.
@@ -373,3 +376,42 @@ async def test_nodes_whose_settings_differ_are_named(tmp_path: Path, database_ur
         await until(lambda: differing() == [])
         (tmp_path / "a" / "AGENTS.md").write_text("Answer in French.")
         await until(lambda: differing() == ["a"])
+
+
+async def test_commands_that_end_with_the_lease_have_an_end(
+    tmp_path: Path, own_cluster: Cluster
+) -> None:
+    waits = calls(command("echo begun; sleep 600", yield_time_ms=250))
+    with own_cluster.database() as url:
+        database = Database(url)
+        async with (
+            ScriptedModel().serve() as model,
+            node(tmp_path / "a", model, database, lease_s=3) as (_, client),
+        ):
+            # One goes on behind its turn, and one while its turn waits for it.
+            model.scripts += [waits, says("it goes on")]
+            thread_id = await client.start_thread()
+            await client.turn(thread_id, "go")
+            model.scripts.append(calls(command("echo begun; sleep 600", yield_time_ms=600_000)))
+            await start_turn(client, thread_id, "and wait")
+            await client.wait_for("item/commandExecution/outputDelta")
+            await anyio.to_thread.run_sync(own_cluster.stop)
+            heard = await client.until("turn/completed")
+            ended = [m["params"] for m in heard if m["method"] == "item/completed"]
+            while len(ended) < 2:
+                ended.append((await client.wait_for("item/completed"))["params"])
+            assert {params["item"]["status"] for params in ended} == {"failed"}
+            await anyio.to_thread.run_sync(own_cluster.start)
+            await until(lambda: database.has_interrupted(thread_id))
+            read = await client.call("thread/read", {"threadId": thread_id, "includeTurns": True})
+            shown = [
+                (turn["id"], item["id"], item["status"])
+                for turn in read["thread"]["turns"]
+                for item in turn["items"]
+                if item["type"] == "commandExecution"
+            ]
+            told = [(one["turnId"], one["item"]["id"], one["item"]["status"]) for one in ended]
+            assert sorted(shown) == sorted(told)
+            # In the log, and not in memory alone.
+            ends = [body for _, _, body in database.log(thread_id) if b'"failed"' in body]
+            assert b"".join(ends).count(b'"commandExecution"') == 2

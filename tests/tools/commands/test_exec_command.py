@@ -357,10 +357,10 @@ async def test_a_disk_that_refuses_the_end_of_a_command_does_not_keep_its_thread
     async with desk(tmp_path) as at:
         await at.run("sleep 1000", yield_time_ms=SOON_MS)
 
-        async def refuse(*_: object) -> None:
+        async def refuse(*_: object, **__: object) -> None:
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("app_server.turns.recorder.TurnRecorder.completed_after_turn", refuse)
+        monkeypatch.setattr("app_server.threads.files.writers.FileWriter.append", refuse)
         await at.served.services.sessions.unload(at.thread_id)
         assert at.served.services.sessions.find(at.thread_id) is None
         assert "No space left on device" in caplog.text
