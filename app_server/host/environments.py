@@ -63,6 +63,8 @@ class Environments:
         """`tasks` owns the connections."""
         self._tasks = tasks
         self._local = LocalProcesses()
+        self.max_count = MAX_ENVIRONMENTS
+        """Environments besides this machine."""
         self._remote: dict[str, RemoteEnvironment] = {}
         self._instances = {LOCAL: uuid4().hex}
         self.on_connection: ConnectionCallback = lambda environment_id, connected: None
@@ -79,8 +81,8 @@ class Environments:
             raise NotAdded("environment id `local` is reserved for EnvironmentManager")
         if len(environment_id) > MAX_ID_CHARS:
             raise NotAdded(f"environment id must have at most {MAX_ID_CHARS} characters")
-        if environment_id not in self._remote and len(self._remote) >= MAX_ENVIRONMENTS:
-            raise NotAdded(f"there are {MAX_ENVIRONMENTS} environments already")
+        if environment_id not in self._remote and len(self._remote) >= self.max_count:
+            raise NotAdded(f"there are {self.max_count} environments already")
 
     def add(
         self,

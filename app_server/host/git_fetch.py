@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
@@ -65,6 +66,19 @@ _VARIABLES = {
 }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitLimits:
+    """Bounds of one fetch."""
+
+    fetch_s: float = FETCH_S
+    """Seconds for all commands of Git together."""
+    max_files: int = MAX_FILES
+    max_bytes: int = MAX_BYTES
+    """Of the files of a revision; what Git downloads for them has the same bound."""
+    max_memory_bytes: int = MAX_MEMORY_BYTES
+    """Of addresses that one process of Git may use, where the system can bound them."""
+
+
 class GitFetchFailed(Exception):
     """A revision cannot be had; the text says why, in a line, and clients may read it."""
 
@@ -72,8 +86,9 @@ class GitFetchFailed(Exception):
 class GitFetch:
     """Fetches for one server; the user's own settings and keys are used."""
 
-    def __init__(self, commands: LocalCommands) -> None:
+    def __init__(self, commands: LocalCommands, limits: GitLimits | None = None) -> None:
         self._commands = commands
+        self._limits = limits or GitLimits()
         self._slots = anyio.CapacityLimiter(MAX_AT_ONCE)
 
     async def revision_of(self, url: str, ref: str | None, folder: Path) -> str:
@@ -89,7 +104,7 @@ class GitFetch:
             return ref
         name = ref or "HEAD"
         async with self._slots:
-            with anyio.move_on_after(FETCH_S):
+            with anyio.move_on_after(self._limits.fetch_s):
                 listed = await self._git(folder, "ls-remote", url, name, f"{name}^{{}}")
                 commits = dict(line.split("\t")[::-1] for line in listed.splitlines())
                 # As gitrevisions(7) has it; of a tag the commit that it stands for comes first.
@@ -99,7 +114,7 @@ class GitFetch:
                     if _OBJECT_NAME.fullmatch(commit := commits.get(one, "")):
                         return commit
                 raise GitFetchFailed(f"the repository has no `{name}`")
-        raise _too_slow()
+        raise _too_slow(self._limits)
 
     async def fetch(
         self, url: str, ref: str | None, sparse_paths: Sequence[str], folder: Path
@@ -115,9 +130,9 @@ class GitFetch:
             GitFetchFailed, OSError
         """
         async with self._slots:
-            with anyio.move_on_after(FETCH_S):
+            with anyio.move_on_after(self._limits.fetch_s):
                 return await self._fetch(url, ref or "HEAD", sparse_paths, folder)
-        raise _too_slow()
+        raise _too_slow(self._limits)
 
     async def _fetch(self, url: str, ref: str, sparse_paths: Sequence[str], folder: Path) -> str:
         await self._git(folder, "init", "--quiet")
@@ -127,7 +142,9 @@ class GitFetch:
             raise GitFetchFailed(f"the repository gave another commit than `{ref}`")
         if sparse_paths:
             await self._git(folder, "sparse-checkout", "set", *sparse_paths)
-        check_size(await self._git(folder, "ls-tree", "-rlz", commit, "--", *sparse_paths))
+        check_size(
+            await self._git(folder, "ls-tree", "-rlz", commit, "--", *sparse_paths), self._limits
+        )
         await self._git(folder, "checkout", "--quiet", "--detach", commit)
         await anyio.to_thread.run_sync(shutil.rmtree, folder / ".git")
         return commit
@@ -149,8 +166,8 @@ class GitFetch:
             argv=[
                 "/bin/sh",
                 "-c",
-                f"ulimit -v {MAX_MEMORY_BYTES // 1024} 2>/dev/null; "
-                f'ulimit -f {MAX_BYTES // 512} && exec git "$@"',
+                f"ulimit -v {self._limits.max_memory_bytes // 1024} 2>/dev/null; "
+                f'ulimit -f {self._limits.max_bytes // 512} && exec git "$@"',
                 *("git", *settings, *arguments),
             ],
             env=_environment(os.environ, folder),
@@ -165,7 +182,7 @@ class GitFetch:
             with anyio.CancelScope(shield=True):
                 await command.stop()
         if output["stdout"].lost_bytes:
-            raise GitFetchFailed(f"more than {MAX_FILES} files")
+            raise GitFetchFailed(f"more than {self._limits.max_files} files")
         if command.returncode == 127:
             raise GitFetchFailed("there is no `git` on this machine")
         if command.returncode != 0:
@@ -173,18 +190,18 @@ class GitFetch:
         return output["stdout"].all().decode(errors="replace")
 
 
-def check_size(listed: str) -> None:
+def check_size(listed: str, limits: GitLimits) -> None:
     """Check the size of a revision by its files, as `git ls-tree -rlz` lists them.
 
     Raises:
-        GitFetchFailed: there are more than MAX_FILES, or they have more than MAX_BYTES.
+        GitFetchFailed: there are more than `max_files`, or they have more than `max_bytes`.
     """
     entries = listed.split("\0")[:-1]
     # MODE TYPE OBJECT SIZE, a tab, the path; submodules have no size.
     sizes = [entry.partition("\t")[0].split()[-1] for entry in entries]
     total = sum(int(size) for size in sizes if size.isdecimal())
-    if len(entries) > MAX_FILES or total > MAX_BYTES:
-        raise GitFetchFailed(f"more than {MAX_FILES} files or {MAX_BYTES} bytes")
+    if len(entries) > limits.max_files or total > limits.max_bytes:
+        raise GitFetchFailed(f"more than {limits.max_files} files or {limits.max_bytes} bytes")
 
 
 def _reason(stderr: KeptOutput) -> str:
@@ -195,8 +212,8 @@ def _reason(stderr: KeptOutput) -> str:
     return text[:MAX_REASON_CHARS]
 
 
-def _too_slow() -> GitFetchFailed:
-    return GitFetchFailed(f"it took more than {FETCH_S:g} s")
+def _too_slow(limits: GitLimits) -> GitFetchFailed:
+    return GitFetchFailed(f"it took more than {limits.fetch_s:g} s")
 
 
 def _environment(parent: Mapping[str, str], folder: Path) -> dict[str, str]:

@@ -45,6 +45,8 @@ class LocalProcess:
         assert protocol.stdout is not None
         assert protocol.stderr is not None
         self._transport = transport
+        self.terminate_s = TERMINATE_S
+        """Seconds between SIGTERM and SIGKILL."""
         self.pid = transport.get_pid()
         """The process leads a group of this id."""
         self.stdin = protocol.stdin
@@ -71,7 +73,7 @@ class LocalProcess:
         """End the process group: SIGTERM now, SIGKILL a little later, and wait for its end."""
         self.stdin.close()
         self._signal(signal.SIGTERM)
-        with anyio.move_on_after(TERMINATE_S):
+        with anyio.move_on_after(self.terminate_s):
             await self.ended.wait()
         self._signal(signal.SIGKILL)
         with anyio.move_on_after(KILL_S) as limit:

@@ -126,6 +126,12 @@ class JsonRpcClient:
         self, incoming: AsyncIterable[SessionMessage | Exception], outgoing: MessageSink
     ) -> None:
         """Read from the one stream and write to the other."""
+        self.give_up_s = GIVE_UP_S
+        """Seconds for the server to take the notification that a request is cancelled."""
+        self.max_asked = MAX_ASKED
+        """Requests of the server that are being answered for one asker; others are refused."""
+        self.max_reporting = MAX_REPORTING
+        """Pieces of progress that are being passed on for one asker; others are dropped."""
         self._incoming = incoming
         self._outgoing = outgoing
         self._last_id = 0
@@ -222,7 +228,7 @@ class JsonRpcClient:
     async def _give_up(self, request_id: int) -> None:
         params = {"requestId": request_id, "reason": "nobody waits for the answer any more"}
         message = JSONRPCNotification(jsonrpc="2.0", method=CANCELLED, params=params)
-        with anyio.move_on_after(GIVE_UP_S, shield=True):
+        with anyio.move_on_after(self.give_up_s, shield=True):
             await self._send_if_open(message)
 
     async def _send(self, message: JSONRPCMessage, headers: Mapping[str, str] | None) -> None:
@@ -250,7 +256,7 @@ class JsonRpcClient:
             case JSONRPCRequest():
                 waiter = self._waiting.get(item.in_response_to)
                 asker = None if waiter is None else waiter.asker
-                if self._answering[asker] >= MAX_ASKED:
+                if self._answering[asker] >= self.max_asked:
                     on_notification(TOO_MANY, {}, None)
                     reply = _refusal(message.id, INTERNAL_ERROR, "too many requests at a time")
                     await self._send_if_open(reply)
@@ -296,7 +302,7 @@ class JsonRpcClient:
         """Pass a piece of progress on, if it is wanted; False: it is dropped."""
         if waiter.on_progress is None:
             return True
-        if self._reporting[waiter.asker] >= MAX_REPORTING:
+        if self._reporting[waiter.asker] >= self.max_reporting:
             return False
         self._reporting[waiter.asker] += 1
         tasks.start_soon(self._report, waiter.on_progress, waiter.asker, params)

@@ -30,13 +30,23 @@ class Edit:
     new_end: int
 
 
-def line_edits(old: Sequence[str], new: Sequence[str]) -> list[Edit]:
-    """Return the edits that make `new` of `old`, in their order, none touching another."""
+def line_edits(
+    old: Sequence[str],
+    new: Sequence[str],
+    *,
+    max_edits: int = MAX_EDITS,
+    max_steps: int = MAX_STEPS,
+) -> list[Edit]:
+    """Return the edits that make `new` of `old`, in their order, none touching another.
+
+    A piece in which more than `max_edits` lines differ is cut, or replaced whole; so is what is
+    left after `max_steps` of the comparison.
+    """
     numbers: dict[str, int] = {}
     before = [numbers.setdefault(line, len(numbers)) for line in old]
     after = [numbers.setdefault(line, len(numbers)) for line in new]
     edits: list[Edit] = []
-    for edit in _edits(before, after):
+    for edit in _edits(before, after, _Greedy(max_edits, max_steps)):
         if edits and (edits[-1].old_end, edits[-1].new_end) == (edit.old_start, edit.new_start):
             edits[-1] = Edit(edits[-1].old_start, edit.old_end, edits[-1].new_start, edit.new_end)
         else:
@@ -47,8 +57,7 @@ def line_edits(old: Sequence[str], new: Sequence[str]) -> list[Edit]:
 _Piece = tuple[int, int, int, int]
 
 
-def _edits(old: list[int], new: list[int]) -> Iterator[Edit]:
-    greedy = _Greedy()
+def _edits(old: list[int], new: list[int], greedy: "_Greedy") -> Iterator[Edit]:
     waiting: list[_Piece] = [(0, len(old), 0, len(new))]
     while waiting:
         o, oe, n, ne = _trimmed(old, new, waiting.pop())
@@ -118,15 +127,16 @@ def _rising(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
 class _Greedy:
     """Finds shortest scripts of edits, for as long as its steps last."""
 
-    def __init__(self) -> None:
-        self._left = MAX_STEPS
+    def __init__(self, max_edits: int, max_steps: int) -> None:
+        self._max_edits = max_edits
+        self._left = max_steps
 
     def edits(self, old: Sequence[int], new: Sequence[int]) -> list[Edit] | None:
-        """Find a shortest script; None if it is longer than MAX_EDITS, or the steps are used up."""
+        """Find a shortest script; None if it has over `max_edits`, or the steps are used up."""
         count, other = len(old), len(new)
         reached = {1: 0}
         rounds: list[dict[int, int]] = []
-        for depth in range(MAX_EDITS + 1):
+        for depth in range(self._max_edits + 1):
             rounds.append(reached)
             following: dict[int, int] = {}
             for diagonal in range(-depth, depth + 1, 2):
@@ -312,6 +322,8 @@ class _File:
 class TurnDiff:
     """The files that a turn has touched."""
 
+    max_kept_chars: int = MAX_KEPT_CHARS
+    """Of the files, before and after; what is above is not shown."""
     _files: dict[str, _File] = field(default_factory=dict)
     _kept_chars: int = 0
     _origins: set[str] = field(default_factory=set)
@@ -352,7 +364,7 @@ class TurnDiff:
         if known is None:
             self._kept_chars += _chars(change.before)
         self._kept_chars += _chars(change.after) - (_chars(known.now) if known else 0)
-        if self._kept_chars > MAX_KEPT_CHARS:
+        if self._kept_chars > self.max_kept_chars:
             first = known.first if known else change.before
             self._kept_chars -= _chars(first) + _chars(change.after)
             self._files.pop(change.path, None)

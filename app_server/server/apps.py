@@ -30,13 +30,15 @@ async def serve_apps(
     registry: ExtensionRegistry,
     accounts: Accounts,
     configuration: Configuration,
+    *,
+    retry_first_s: float = RETRY_FIRST_S,
 ) -> None:
     """Serve apps until cancelled; without them the server goes on.
 
-    What fails is tried again, after RETRY_FIRST_S and then twice as long each time up to
+    What fails is tried again, after `retry_first_s` and then twice as long each time up to
     RETRY_MOST_S.
     """
-    wait_s = RETRY_FIRST_S
+    wait_s = retry_first_s
     while True:
         try:
             await _run_apps(apps, registry, accounts, configuration)

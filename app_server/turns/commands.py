@@ -417,6 +417,8 @@ class ThreadCommands:
     def __init__(self, machine: ThreadMachine, tasks: anyio.abc.TaskGroup) -> None:
         """`tasks` owns what goes on behind the turns."""
         self.machine = machine
+        self.max_count = MAX_COMMANDS
+        """Commands at a time; one more ends another."""
         self._tasks = tasks
         self._commands: dict[str, ThreadCommand] = {}
         self._evicted: set[ThreadCommand] = set()
@@ -521,7 +523,7 @@ class ThreadCommands:
             OSError: the disk refused the item of the one that was ended.
         """
         others = [one for one in self._commands.values() if one.is_ordered and one is not command]
-        if len(others) < MAX_COMMANDS:
+        if len(others) < self.max_count:
             return
         ended = [one for one in others if one.completed.is_set()]
         if ended:
@@ -540,7 +542,7 @@ class ThreadCommands:
             self.forget(silent)
         command.note(
             f"Session {silent.session_id} was ended to make room: a thread has at most "
-            f"{MAX_COMMANDS} commands, and it had been silent longest"
+            f"{self.max_count} commands, and it had been silent longest"
         )
 
     def find(self, session_id: str) -> ThreadCommand | None:

@@ -39,6 +39,8 @@ class Goals:
         """The user stopped a turn: nothing goes on by itself before they start one."""
         self._began_alone = False
         self._turns_alone = 0
+        self.max_turns_alone = MAX_TURNS_ALONE
+        """Turns in a row that no request begins; then the goal is blocked."""
 
     @property
     def goal(self) -> ThreadGoal | None:
@@ -190,7 +192,7 @@ class Goals:
         goal = self.goal
         if goal is None or not is_active(goal) or self._held:
             return None
-        if self._turns_alone >= MAX_TURNS_ALONE:
+        if self._turns_alone >= self.max_turns_alone:
             await self.set_status(None, "blocked")
             return None
         return _continue_text(goal)

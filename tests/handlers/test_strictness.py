@@ -1,6 +1,5 @@
 """What clients write in other forms, wrongly or not at all is taken as the reference takes it."""
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -280,7 +279,6 @@ async def test_a_line_that_is_no_utf8_is_refused_not_repaired(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with stdio_pipes(monkeypatch) as pipe, serve(tmp_path, listen=[StdioAddress()]):
-        writer: asyncio.StreamWriter = pipe._writer
-        writer.write(BROKEN + b"\n")
+        pipe.writer.write(BROKEN + b"\n")
         assert json.loads(await pipe.receive()) == NOT_UTF8
         await WireClient(pipe).initialize()

@@ -4,6 +4,7 @@ import os
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -11,7 +12,7 @@ import pytest
 
 from app_server.host import git_fetch
 from app_server.host.commands.local_commands import LocalCommands
-from app_server.host.git_fetch import GitFetch, GitFetchFailed
+from app_server.host.git_fetch import GitFetch, GitFetchFailed, GitLimits
 from tests.support.host.git_peer import GitPeer, Repository, serve_git
 
 
@@ -26,7 +27,9 @@ def plain_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @asynccontextmanager
-async def peer_of(tmp_path: Path) -> AsyncIterator[tuple[GitFetch, GitPeer, Repository, Path]]:
+async def peer_of(
+    tmp_path: Path, limits: GitLimits | None = None
+) -> AsyncIterator[tuple[GitFetch, GitPeer, Repository, Path]]:
     repository = Repository(tmp_path / "served/shop")
     (repository.folder / "a.txt").write_text("one")
     (repository.folder / "deep/er").mkdir(parents=True)
@@ -39,7 +42,7 @@ async def peer_of(tmp_path: Path) -> AsyncIterator[tuple[GitFetch, GitPeer, Repo
     commands = LocalCommands()
     try:
         async with serve_git(tmp_path / "served") as peer:
-            yield GitFetch(commands), peer, repository, folder
+            yield GitFetch(commands, limits), peer, repository, folder
     finally:
         await commands.aclose()
 
@@ -111,16 +114,16 @@ async def test_what_is_not_there_says_so(
                 await git.revision_of(peer.url(name), ref, tmp_path)
 
 
-@pytest.mark.parametrize(("bound", "value"), [("MAX_FILES", 2), ("MAX_BYTES", 4)])
+@pytest.mark.parametrize(("bound", "value"), [("max_files", 2), ("max_bytes", 4)])
 async def test_what_is_too_much_is_not_checked_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str, value: int
 ) -> None:
     async with peer_of(tmp_path) as (git, peer, _, folder):
         check = git_fetch.check_size
 
-        def checked(listed: str) -> None:
-            monkeypatch.setattr(git_fetch, bound, value)
-            check(listed)
+        def checked(listed: str, limits: GitLimits) -> None:
+            # No file that Git itself writes would fit.
+            check(listed, replace(limits, **{bound: value}))
 
         monkeypatch.setattr(git_fetch, "check_size", checked)
         with pytest.raises(GitFetchFailed, match="more than "):
@@ -128,13 +131,11 @@ async def test_what_is_too_much_is_not_checked_out(
         assert not (folder / "a.txt").exists()
 
 
-async def test_a_download_that_is_too_large_is_cut_off(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with peer_of(tmp_path) as (git, peer, repository, folder):
+async def test_a_download_that_is_too_large_is_cut_off(tmp_path: Path) -> None:
+    limits = GitLimits(max_bytes=64 * 1024)
+    async with peer_of(tmp_path, limits) as (git, peer, repository, folder):
         (repository.folder / "noise").write_bytes(os.urandom(256 * 1024))
         repository.commit()
-        monkeypatch.setattr(git_fetch, "MAX_BYTES", 64 * 1024)
         with pytest.raises(GitFetchFailed, match="git fetch failed: "):
             await git.fetch(peer.url("shop"), None, (), folder)
 
@@ -156,11 +157,8 @@ def commit_tree(repository: Repository, name: str) -> None:
     repository.git("update-ref", "refs/heads/main", commit)
 
 
-async def test_a_tree_that_explodes_is_given_up_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(git_fetch, "FETCH_S", 30.0)
-    async with peer_of(tmp_path) as (git, peer, repository, folder):
+async def test_a_tree_that_explodes_is_given_up_at_once(tmp_path: Path) -> None:
+    async with peer_of(tmp_path, GitLimits(fetch_s=30.0)) as (git, peer, repository, folder):
         inner = ("100644", "x", repository.git("rev-parse", "HEAD:a.txt"))
         for _ in range(12):
             name = tree(
@@ -176,12 +174,9 @@ async def test_a_tree_that_explodes_is_given_up_at_once(
             await git.fetch(peer.url("shop"), None, (), folder)
 
 
-async def test_a_small_download_of_large_files_takes_little_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(git_fetch, "MAX_BYTES", 32 * 1024 * 1024)
-    monkeypatch.setattr(git_fetch, "MAX_MEMORY_BYTES", 160 * 1024 * 1024)
-    async with peer_of(tmp_path) as (git, peer, repository, folder):
+async def test_a_small_download_of_large_files_takes_little_memory(tmp_path: Path) -> None:
+    limits = GitLimits(max_bytes=32 * 1024 * 1024, max_memory_bytes=160 * 1024 * 1024)
+    async with peer_of(tmp_path, limits) as (git, peer, repository, folder):
         (repository.folder / "zeros").write_bytes(bytes(96 * 1024 * 1024))
         repository.commit()
         with pytest.raises(GitFetchFailed, match="more than 16384 files or 33554432 bytes"):
@@ -239,17 +234,15 @@ async def test_what_a_repository_wants_to_run_or_to_reach_does_not_count(tmp_pat
         assert not any("other" in path for path in peer.requests)
 
 
-async def test_what_takes_too_long_is_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(git_fetch, "FETCH_S", 0.2)
+async def test_what_takes_too_long_is_ended(tmp_path: Path) -> None:
     commands = LocalCommands()
+    git = GitFetch(commands, GitLimits(fetch_s=0.2))
     silent = await anyio.create_tcp_listener(local_host="127.0.0.1")
     port = silent.extra(anyio.abc.SocketAttribute.local_port)
     try:
         for work in (
-            GitFetch(commands).revision_of(f"http://127.0.0.1:{port}/x", None, tmp_path),
-            GitFetch(commands).fetch(f"http://127.0.0.1:{port}/x", None, (), tmp_path),
+            git.revision_of(f"http://127.0.0.1:{port}/x", None, tmp_path),
+            git.fetch(f"http://127.0.0.1:{port}/x", None, (), tmp_path),
         ):
             with pytest.raises(GitFetchFailed, match=r"it took more than 0\.2 s"):
                 await work

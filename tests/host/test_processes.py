@@ -42,10 +42,7 @@ async def test_a_process_has_pipes_a_folder_and_the_variables_it_is_given(
         assert child.returncode == 0
 
 
-async def test_a_process_that_ignores_everything_is_killed_with_its_group(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app_server.host.processes.TERMINATE_S", 0.05)
+async def test_a_process_that_ignores_everything_is_killed_with_its_group(tmp_path: Path) -> None:
     code = (
         "import os, signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); os.fork(); "
         + HOLD
@@ -53,6 +50,7 @@ async def test_a_process_that_ignores_everything_is_killed_with_its_group(
     )
     async with processes() as local, Holders(tmp_path).watch() as holders:
         async with local.run(python(code, str(holders.path))) as child:
+            child.terminate_s = 0.05
             await holders.held(2)
         assert child.returncode == -signal.SIGKILL
         await holders.ended()

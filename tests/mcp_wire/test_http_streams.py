@@ -15,7 +15,7 @@ import pytest
 
 from app_server.mcp_wire.http import listener, remote, transport
 from app_server.mcp_wire.http.exchange import BodyBroken, HttpRequest, Unreachable
-from app_server.mcp_wire.http.listener import Inbox
+from app_server.mcp_wire.http.listener import MAX_WAITING, Inbox
 from app_server.mcp_wire.http.remote import RemoteSender
 from app_server.mcp_wire.http.session import Session
 from app_server.mcp_wire.http.transport import HttpMessageSink, open_http
@@ -63,9 +63,11 @@ class Ends:
 
 
 @asynccontextmanager
-async def opened(peer: WebPeer, *, introduced: bool = True) -> AsyncIterator[Ends]:
+async def opened(
+    peer: WebPeer, *, introduced: bool = True, max_calls: int = transport.MAX_CALLS
+) -> AsyncIterator[Ends]:
     """Serve a peer and open streams to it, in a session."""
-    async with peer.serve(), open_http(peer.url, {}) as (inbox, outgoing):
+    async with peer.serve(), open_http(peer.url, {}, max_calls=max_calls) as (inbox, outgoing):
         ends = Ends(inbox, outgoing)
         if introduced:
             await ends.ask("initialize")
@@ -173,11 +175,8 @@ async def test_what_comes_in_a_response_is_marked_with_its_request() -> None:
             assert (await anext(ends.inbox)).in_response_to is None
 
 
-async def test_a_stream_that_cannot_be_taken_up_again_fails_its_call(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(listener, "RETRY_S", 0)
-    begun = Answer(200, b"id: one\n\n", EVENTS)
+async def test_a_stream_that_cannot_be_taken_up_again_fails_its_call() -> None:
+    begun = Answer(200, b"id: one\nretry: 0\n\n", EVENTS)
     long = Answer(200, b"id: " + b"1" * 2000 + b"\n\n", EVENTS)
     peer = WebPeer(
         answers={
@@ -302,12 +301,9 @@ async def test_redirects_have_an_end() -> None:
 # Bounds.
 
 
-async def test_calls_above_the_bound_wait_and_notifications_still_arrive(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(transport, "MAX_CALLS", 1)
+async def test_calls_above_the_bound_wait_and_notifications_still_arrive() -> None:
     peer = WebPeer(answers={"tools/call": [None]})
-    async with opened(peer) as ends:
+    async with opened(peer, max_calls=1) as ends:
         await ends.begin("tools/call", 1)
         await peer.changes.until(lambda: "tools/call" in peer.methods())
         await ends.begin("tools/call", 2)
@@ -319,12 +315,9 @@ async def test_calls_above_the_bound_wait_and_notifications_still_arrive(
     assert peer.methods()[:cancelled].count("tools/call") == 1
 
 
-async def test_a_call_that_was_given_up_before_its_turn_is_not_made(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(transport, "MAX_CALLS", 1)
+async def test_a_call_that_was_given_up_before_its_turn_is_not_made() -> None:
     peer = WebPeer(answers={"tools/call": [None]})
-    async with opened(peer) as ends:
+    async with opened(peer, max_calls=1) as ends:
         await ends.begin("tools/call", 1)
         await peer.changes.until(lambda: "tools/call" in peer.methods())
         await ends.begin("tools/call", 2)
@@ -343,13 +336,11 @@ async def test_a_call_that_was_given_up_before_its_turn_is_not_made(
     ]
 
 
-async def test_messages_that_a_server_does_not_take_have_a_bound(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_messages_that_a_server_does_not_take_have_a_bound() -> None:
     assert transport.MAX_ONE_WAY_WAITING == 1000
-    monkeypatch.setattr(transport, "MAX_ONE_WAY_WAITING", 2)
     peer = WebPeer(answers={"tools/call": [None], "answer": [None] * 3})
     async with opened(peer) as ends:
+        ends.outgoing.max_one_way_waiting = 2
         await ends.begin("tools/call", 1)
         await peer.changes.until(lambda: "tools/call" in peer.methods())
         answer = JSONRPCResponse(jsonrpc="2.0", id=9, result={})
@@ -360,13 +351,11 @@ async def test_messages_that_a_server_does_not_take_have_a_bound(
         assert await ends.ask("tools/call", 2) == answered(2, "call 1")
 
 
-async def test_messages_that_nobody_takes_let_their_bringer_wait(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("app_server.mcp_wire.http.listener.MAX_WAITING", 1)
+async def test_messages_that_nobody_takes_let_their_bringer_wait() -> None:
     inbox = Inbox()
     note = JSONRPCNotification(jsonrpc="2.0", method="notifications/progress")
-    await inbox.put(note)
+    for _ in range(MAX_WAITING):
+        await inbox.put(note)
     with anyio.move_on_after(0) as limit:
         await inbox.put(note)
     assert limit.cancelled_caught
@@ -375,13 +364,11 @@ async def test_messages_that_nobody_takes_let_their_bringer_wait(
         await inbox.put(note)
 
 
-async def test_the_end_of_a_session_that_is_not_answered_has_a_bound(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(transport, "END_SESSION_S", 0.05)
+async def test_the_end_of_a_session_that_is_not_answered_has_a_bound() -> None:
     peer = WebPeer(answers={"DELETE": [None]})
     with anyio.fail_after(WAIT_S):
         async with opened(peer) as ends:
+            ends.outgoing.end_session_s = 0.05
             await ends.begin("tools/call")
         with pytest.raises(anyio.ClosedResourceError):
             await ends.notify("notifications/cancelled", requestId=1)

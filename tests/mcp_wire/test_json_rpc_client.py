@@ -87,10 +87,7 @@ async def test_progress_is_that_of_its_call() -> None:
     assert talk.notifications == ["notifications/progress"] * 6
 
 
-async def test_progress_that_cannot_be_passed_on_is_dropped_above_a_bound(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(client_module, "MAX_REPORTING", 2)
+async def test_progress_that_cannot_be_passed_on_is_dropped_above_a_bound() -> None:
     outcome: list[Any] = []
     begun: list[float] = []
     taken = anyio.Event()
@@ -104,6 +101,7 @@ async def test_progress_that_cannot_be_passed_on_is_dropped_above_a_bound(
         await talk.send(method="notifications/progress", params=params)
 
     async with conversing() as talk, anyio.create_task_group() as tasks:
+        talk.client.max_reporting = 2
         tasks.start_soon(lambda: call(talk, outcome, on_progress=on_progress))
         await talk.next()
         for progress in range(4):
@@ -148,10 +146,7 @@ async def test_the_server_is_notified_of_a_caller_that_was_cancelled() -> None:
     assert (told["method"], told["params"]["requestId"]) == ("notifications/cancelled", 1)
 
 
-async def test_sending_the_cancellation_of_a_call_has_a_bound(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(client_module, "GIVE_UP_S", 0.01)
+async def test_sending_the_cancellation_of_a_call_has_a_bound() -> None:
 
     class Stuck:
         async def send(self, item: SessionMessage) -> None:
@@ -159,6 +154,7 @@ async def test_sending_the_cancellation_of_a_call_has_a_bound(
 
     _, incoming = anyio.create_memory_object_stream[SessionMessage | Exception]()
     client = JsonRpcClient(incoming, Stuck())
+    client.give_up_s = 0.01
     with anyio.fail_after(WAIT_S):
         with anyio.move_on_after(0.01) as limit:
             await client.call("m", {})
@@ -187,11 +183,9 @@ async def test_requests_of_the_server_are_answered_each_in_its_time(
     assert "a request of a server was not answered: break" in caplog.text
 
 
-async def test_requests_of_the_server_above_the_bound_are_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(client_module, "MAX_ASKED", 1)
+async def test_requests_of_the_server_above_the_bound_are_refused() -> None:
     async with conversing() as talk:
+        talk.client.max_asked = 1
         await talk.send(id=1, method="stall")
         await talk.send(id=2, method="echo")
         error = {"code": -32603, "message": "too many requests at a time"}
@@ -214,13 +208,11 @@ class User:
         raise AssertionError(line)
 
 
-async def test_a_request_of_the_server_is_that_of_the_call_in_whose_response_it_came(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_request_of_the_server_is_that_of_the_call_in_whose_response_it_came() -> None:
     """And the bounds are those of each caller: one whose server asks much hurts no other."""
-    monkeypatch.setattr(client_module, "MAX_ASKED", 1)
     one, two = Caller(User(), "turn"), Caller(User())
     async with conversing() as talk, anyio.create_task_group() as tasks:
+        talk.client.max_asked = 1
         for caller in (one, two):
             tasks.start_soon(partial(call, talk, [], caller=caller))
             await talk.next()
@@ -237,10 +229,7 @@ async def test_a_request_of_the_server_is_that_of_the_call_in_whose_response_it_
             await talk.send(id=request_id, result={})
 
 
-async def test_progress_of_one_asker_takes_the_room_of_no_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(client_module, "MAX_REPORTING", 1)
+async def test_progress_of_one_asker_takes_the_room_of_no_other() -> None:
     begun: list[float] = []
     taken = anyio.Event()
 
@@ -249,6 +238,7 @@ async def test_progress_of_one_asker_takes_the_room_of_no_other(
         await taken.wait()
 
     async with conversing() as talk, anyio.create_task_group() as tasks:
+        talk.client.max_reporting = 1
         for _ in range(2):
             tasks.start_soon(
                 partial(call, talk, [], on_progress=on_progress, caller=Caller(User()))

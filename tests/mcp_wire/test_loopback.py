@@ -253,10 +253,7 @@ async def test_a_request_that_was_cancelled_closes_its_connection() -> None:
         assert await served.ask(sender) == (200, b"ok")
 
 
-async def test_connections_above_the_bound_are_closed_when_they_become_idle(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(loopback, "MAX_IDLE_CONNECTIONS", 1)
+async def test_connections_above_the_bound_are_closed_when_they_become_idle() -> None:
     both = asyncio.Barrier(2)
 
     async def together(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -267,6 +264,7 @@ async def test_connections_above_the_bound_are_closed_when_they_become_idle(
 
     served = Served([together])
     async with served.open() as sender:
+        sender.idle.max_connections = 1
         async with anyio.create_task_group() as tasks:
             for _ in range(2):
                 tasks.start_soon(_expect, served, sender, (200, b"ok"))
@@ -276,12 +274,10 @@ async def test_connections_above_the_bound_are_closed_when_they_become_idle(
     assert served.connections == 2
 
 
-async def test_a_connection_that_is_not_used_is_closed_after_a_while(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(loopback, "IDLE_S", 0.01)
+async def test_a_connection_that_is_not_used_is_closed_after_a_while() -> None:
     served = Served([serve_on])
     async with served.open() as sender:
+        sender.idle.idle_s = 0.01
         assert await served.ask(sender) == (200, b"ok")
         with anyio.fail_after(WAIT_S):
             await served.gone.wait()

@@ -144,12 +144,11 @@ def test_files_of_a_turn_share_the_bytes_of_its_diff() -> None:
     assert text.endswith("# 1 more changed file is not shown: too large\n")
 
 
-def test_the_files_of_a_turn_are_kept_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_files_of_a_turn_are_kept_up_to_a_bound() -> None:
     assert unified.MAX_KEPT_CHARS == 64 * MIB
-    monkeypatch.setattr(unified, "MAX_KEPT_CHARS", 10)
 
     def rendered(*changes: Touched) -> list[str]:
-        diff = TurnDiff()
+        diff = TurnDiff(max_kept_chars=10)
         diff.touch(changes)
         return re.findall("^(?:diff --git a/.|# .*)", diff.render(), re.MULTILINE)
 

@@ -46,31 +46,24 @@ def test_no_shorter_script_makes_the_one_text_of_the_other() -> None:
 
 
 @pytest.mark.parametrize("edits", [0, 1, 2])
-def test_what_differs_in_more_lines_is_cut_and_still_right(
-    monkeypatch: pytest.MonkeyPatch, edits: int
-) -> None:
-    monkeypatch.setattr(unified, "MAX_EDITS", edits)
+def test_what_differs_in_more_lines_is_cut_and_still_right(edits: int) -> None:
     everything = list(texts("abc", 3))
     for old, new in product(everything, everything):
-        kept(line_edits(old, new), old, new)
+        kept(line_edits(old, new, max_edits=edits), old, new)
 
 
-def test_lines_that_are_there_once_on_both_sides_keep_as_many_as_they_can(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(unified, "MAX_EDITS", 0)
+def test_lines_that_are_there_once_on_both_sides_keep_as_many_as_they_can() -> None:
     for one in permutations("abcdef"):
         new = "".join(one)
         for old in ("abcdef", "xabcdefy", "axbcdyef"):
-            assert kept(line_edits(old, new), old, new) == common(old, new), (old, new)
+            assert kept(line_edits(old, new, max_edits=0), old, new) == common(old, new), (old, new)
 
 
-def test_lines_that_are_there_twice_are_no_place_to_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unified, "MAX_EDITS", 0)
-    assert line_edits("xaay", "paaq") == [Edit(0, 4, 0, 4)]
-    assert line_edits("xaby", "paaq") == [Edit(0, 4, 0, 4)]
-    assert line_edits("xaay", "pabq") == [Edit(0, 4, 0, 4)]
-    assert line_edits("xaby", "pabq") == [Edit(0, 1, 0, 1), Edit(3, 4, 3, 4)]
+def test_lines_that_are_there_twice_are_no_place_to_cut() -> None:
+    assert line_edits("xaay", "paaq", max_edits=0) == [Edit(0, 4, 0, 4)]
+    assert line_edits("xaby", "paaq", max_edits=0) == [Edit(0, 4, 0, 4)]
+    assert line_edits("xaay", "pabq", max_edits=0) == [Edit(0, 4, 0, 4)]
+    assert line_edits("xaby", "pabq", max_edits=0) == [Edit(0, 1, 0, 1), Edit(3, 4, 3, 4)]
 
 
 @pytest.mark.parametrize("differing", [200, 201])
@@ -85,13 +78,12 @@ def test_two_hundred_lines_may_differ_before_a_piece_is_replaced_whole(differing
         assert len(line_edits(old, new)) == 1
 
 
-def test_a_comparison_ends_when_its_steps_are_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comparison_ends_when_its_steps_are_used_up() -> None:
     """With 2 differing lines three rounds are walked; in each a step is a diagonal or a line."""
     old, new = "xaaaay", "aaaa"
 
     def is_found(steps: int) -> bool:
-        monkeypatch.setattr(unified, "MAX_STEPS", steps)
-        return len(line_edits(old, new)) > 1
+        return len(line_edits(old, new, max_steps=steps)) > 1
 
     assert unified.MAX_STEPS == 2_000_000
     enough = next(steps for steps in range(100) if is_found(steps))

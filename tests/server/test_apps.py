@@ -1,5 +1,6 @@
 """Apps of a server whose settings cannot be used when it is started."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,8 @@ class Watched(LazyApps):
 
 
 async def test_apps_are_served_once_the_settings_are_corrected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(apps, "RETRY_FIRST_S", 0.01)
     demands = tmp_path / REQUIREMENTS
     demands.write_text("= 1")
     configuration = Configuration(ConfigSources(tmp_path, tmp_path, demands))
@@ -47,7 +47,8 @@ async def test_apps_are_served_once_the_settings_are_corrected(
     with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             accounts = Accounts(tmp_path, settings, lambda: 0)
-            tasks.start_soon(apps.serve_apps, watched, ExtensionRegistry(), accounts, configuration)
+            soon = partial(apps.serve_apps, retry_first_s=0.01)
+            tasks.start_soon(soon, watched, ExtensionRegistry(), accounts, configuration)
             await watched.given_up.wait()
             demands.unlink()
             await watched.served.wait()

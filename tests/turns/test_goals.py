@@ -289,12 +289,10 @@ async def test_after_an_interrupt_nothing_goes_on_before_the_user_does(tmp_path:
 
 
 @claim("goals:alone")
-async def test_a_thread_that_nobody_talks_to_stops_after_a_while(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app_server.turns.goals.MAX_TURNS_ALONE", 3)
+async def test_a_thread_that_nobody_talks_to_stops_after_a_while(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()
+        served.services.sessions.get(thread_id).context.goals.max_turns_alone = 3
         await set_goal(client, thread_id, objective="work")
         told = await client.wait_for(
             "thread/goal/updated", lambda params: params["goal"]["status"] == "blocked"

@@ -35,16 +35,17 @@ _KNOWN: OrderedDict[Path, tuple[object, str]] = OrderedDict()
 """States of folders when they were read last, and their fingerprints."""
 
 
-def fingerprint(root: Path) -> str:
+def fingerprint(root: Path, *, max_entries: int = MAX_ENTRIES, max_bytes: int = MAX_BYTES) -> str:
     """Return the SHA-256 of a folder, in hexadecimal digits.
 
-    The files are read again if one of them was written, replaced, added or removed since.
+    The files are read again if one of them was written, replaced, added or removed since. Only
+    folders of at most `max_entries` files and folders and `max_bytes` have one.
 
     Raises:
         NoFingerprint: it is no folder, has a link or a special file, or is too large.
     """
     try:
-        entries = list(_walk(root))
+        entries = list(_walk(root, max_entries, max_bytes))
         seen = [(path, _state(found)) for path, found in entries]
         known = _KNOWN.get(root)
         if known is not None and known[0] == seen:
@@ -63,7 +64,7 @@ def _state(found: os.stat_result) -> tuple[int, ...]:
     return found.st_ino, found.st_mode, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
-def _walk(root: Path) -> Iterator[_Entry]:
+def _walk(root: Path, max_entries: int, max_bytes: int) -> Iterator[_Entry]:
     """Give the folder itself, whose path is empty, and all below it, in the order of Codex."""
     left = [""]
     count = size = 0
@@ -71,8 +72,8 @@ def _walk(root: Path) -> Iterator[_Entry]:
         path = left.pop()
         found = os.lstat(root / path)
         count, size = count + 1, size + (found.st_size if stat.S_ISREG(found.st_mode) else 0)
-        if count > MAX_ENTRIES + 1 or size > MAX_BYTES:
-            raise NoFingerprint(f"more than {MAX_ENTRIES} files, or {MAX_BYTES} bytes")
+        if count > max_entries + 1 or size > max_bytes:
+            raise NoFingerprint(f"more than {max_entries} files, or {max_bytes} bytes")
         if stat.S_ISDIR(found.st_mode):
             names = sorted(_names(root / path), key=os.fsencode, reverse=True)
             left += [f"{path}/{name}" if path else name for name in names]

@@ -161,6 +161,8 @@ class CredentialStore:
     def __init__(self, home: Path, kind: str) -> None:
         """`kind` is `auto`, `file` or `keyring`; `auto` takes the keyring where there is one."""
         self.home = home
+        self.lock_wait_s: float = LOCK_WAIT_S
+        """Seconds that a write waits for other processes."""
         self._kind = kind
         self._file = home / FILE_NAME
         self._lock = home / "locks" / "credentials.lock"
@@ -199,7 +201,7 @@ class CredentialStore:
                         return
                     if self._kind == "keyring":
                         raise StoreFailed("the Python package `keyring` is not installed")
-            with lock_held(self._lock, LOCK_WAIT_S):
+            with lock_held(self._lock, self.lock_wait_s):
                 document = self._read()
                 entry = document.get(credential.key)
                 kept = dict(entry) if isinstance(entry, dict) else {}
@@ -230,7 +232,7 @@ class CredentialStore:
 
     def _forget(self, key: str) -> bool:
         """Take a credential out of the file; False if it was not there."""
-        with lock_held(self._lock, LOCK_WAIT_S):
+        with lock_held(self._lock, self.lock_wait_s):
             document = self._read()
             if document.pop(key, None) is None:
                 return False

@@ -292,6 +292,10 @@ class IdleConnections:
     """Connections that are free, the one that was used last on top."""
 
     def __init__(self) -> None:
+        self.max_connections = MAX_IDLE_CONNECTIONS
+        """Connections that are kept."""
+        self.idle_s = IDLE_S
+        """Seconds that one is kept."""
         self._stack: deque[LoopbackConnection] = deque()
         self._sweep: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -301,10 +305,10 @@ class IdleConnections:
         loop = asyncio.get_running_loop()
         connection.idle_since = loop.time()
         self._stack.append(connection)
-        if len(self._stack) > MAX_IDLE_CONNECTIONS or self._is_closed:
+        if len(self._stack) > self.max_connections or self._is_closed:
             self._stack.popleft().close()
         if self._sweep is None and self._stack:
-            self._sweep = loop.call_later(IDLE_S, self._close_old, loop)
+            self._sweep = loop.call_later(self.idle_s, self._close_old, loop)
 
     def take(self) -> LoopbackConnection | None:
         """Return a connection that the server has not closed, if there is one."""
@@ -325,11 +329,11 @@ class IdleConnections:
 
     def _close_old(self, loop: asyncio.AbstractEventLoop) -> None:
         self._sweep = None
-        while self._stack and self._stack[0].idle_since <= loop.time() - IDLE_S:
+        while self._stack and self._stack[0].idle_since <= loop.time() - self.idle_s:
             self._stack.popleft().close()
         if self._stack:
             oldest = self._stack[0].idle_since
-            self._sweep = loop.call_at(oldest + IDLE_S, self._close_old, loop)
+            self._sweep = loop.call_at(oldest + self.idle_s, self._close_old, loop)
 
 
 class LoopbackSender:
@@ -350,7 +354,8 @@ class LoopbackSender:
         self._dial = dial or _connect_here
         self._tls = tls
         self._host = url.netloc.decode("ascii")
-        self._idle = IdleConnections()
+        self.idle = IdleConnections()
+        """Connections for later requests."""
 
     async def send(self, request: HttpRequest) -> LoopbackResponse:
         """Send a request; see HttpSender.
@@ -363,7 +368,7 @@ class LoopbackSender:
         if (request.url.scheme, request.url.netloc) != self._origin:
             raise Unreachable("a redirect leads to another origin")
         data = _render(request, self._host)
-        connection = self._idle.take()
+        connection = self.idle.take()
         if connection is not None:
             try:
                 return await _exchange(connection, data)
@@ -378,7 +383,7 @@ class LoopbackSender:
             async with asyncio.timeout(CONNECT_S):
                 ours = connected = await self._dial(*self._address)
                 _, connection = await loop.create_connection(
-                    lambda: LoopbackConnection(connected, self._idle.put),
+                    lambda: LoopbackConnection(connected, self.idle.put),
                     sock=connected,
                     ssl=self._tls,
                     server_hostname=None if self._tls is None else self._address[0],
@@ -398,7 +403,7 @@ class LoopbackSender:
 
     def close(self) -> None:
         """Close the connections that are idle, and the others when they become free."""
-        self._idle.close()
+        self.idle.close()
 
 
 async def _connect_here(host: str, port: int) -> socket.socket:

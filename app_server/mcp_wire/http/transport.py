@@ -57,9 +57,21 @@ class HttpMessageSink:
     """The writing end of a transport; what comes back goes to an inbox."""
 
     def __init__(
-        self, sender: HttpSender, session: Session, inbox: Inbox, tasks: asyncio.TaskGroup
+        self,
+        sender: HttpSender,
+        session: Session,
+        inbox: Inbox,
+        tasks: asyncio.TaskGroup,
+        *,
+        max_calls: int = MAX_CALLS,
     ) -> None:
-        """Send requests of a session, in tasks of a group."""
+        """Send requests of a session, in tasks of a group, at most `max_calls` at a time."""
+        self.max_one_way_waiting = MAX_ONE_WAY_WAITING
+        """Notifications and answers that wait for their turn; those above that are dropped."""
+        self.one_way_s = ONE_WAY_S
+        """Seconds for a notification or an answer to be taken, with the wait for its turn."""
+        self.end_session_s = END_SESSION_S
+        """Seconds for the DELETE that ends a session."""
         self._sender = sender
         self._session = session
         self._inbox = inbox
@@ -70,7 +82,7 @@ class HttpMessageSink:
         """Of those the requests that have not begun: the server does not know of them."""
         self._notifying: set[asyncio.Task[None]] = set()
         self._listening: asyncio.Task[None] | None = None
-        self._call_slots = asyncio.Semaphore(MAX_CALLS)
+        self._call_slots = asyncio.Semaphore(max_calls)
         self._one_way_slots = asyncio.Semaphore(MAX_ONE_WAY)
         self._is_closed = False
 
@@ -82,7 +94,7 @@ class HttpMessageSink:
     async def send(self, item: SessionMessage, /) -> None:
         """Begin to send one message.
 
-        Returns at once, except that `notifications/initialized` is waited for, at most ONE_WAY_S:
+        Returns at once, except that `notifications/initialized` is waited for, at most `one_way_s`:
         requests that come after it have to arrive after it.
 
         Raises:
@@ -131,7 +143,7 @@ class HttpMessageSink:
             self._asking.pop(message.id, None)
 
     def _begin_notifying(self, body: bytes, gives_up: RequestId | None = None) -> None:
-        if len(self._notifying) >= MAX_ONE_WAY_WAITING:
+        if len(self._notifying) >= self.max_one_way_waiting:
             self._give_up(gives_up)
             raise anyio.BrokenResourceError
         task = self._tasks.create_task(self._notify(body, gives_up))
@@ -140,7 +152,7 @@ class HttpMessageSink:
 
     async def _notify(self, body: bytes, gives_up: RequestId | None = None) -> None:
         try:
-            async with asyncio.timeout(ONE_WAY_S), self._one_way_slots:
+            async with asyncio.timeout(self.one_way_s), self._one_way_slots:
                 await leave(await follow(self._sender, self._session.post(body)))
         except (Unreachable, TimeoutError) as exc:
             logger.debug("a message was not taken: %s", type(exc).__name__)
@@ -169,11 +181,11 @@ class HttpMessageSink:
             task.cancel()
 
     async def end_session(self) -> None:
-        """End the session at the server, if there is one, within END_SESSION_S."""
+        """End the session at the server, if there is one, within `end_session_s`."""
         if self._session.id is None:
             return
         try:
-            async with asyncio.timeout(END_SESSION_S):
+            async with asyncio.timeout(self.end_session_s):
                 await leave(await follow(self._sender, self._session.delete()))
         except (Unreachable, TimeoutError) as exc:
             logger.debug("a session was not ended: %s", type(exc).__name__)
@@ -193,12 +205,13 @@ async def open_http(
     *credentials: CredentialSource,
     post_limit_bytes: int | None = None,
     dial: Dial | None = None,
+    max_calls: int = MAX_CALLS,
 ) -> AsyncIterator[Streams]:
     """Open the streams to a server; leaving ends everything under way, then the session.
 
     Requests carry what `credentials` give; of those with one header the first wins.
     `post_limit_bytes` bounds whole responses to POST requests, streams of events too. `dial`
-    connects to the server on another machine.
+    connects to the server on another machine. A request above `max_calls` waits for another to end.
 
     Raises:
         httpx2.InvalidURL, ValueError: the URL or a header makes no sense.
@@ -208,7 +221,7 @@ async def open_http(
         sender = opened if post_limit_bytes is None else LimitedSender(opened, post_limit_bytes)
         inbox = Inbox()
         async with asyncio.TaskGroup() as tasks:
-            transport = HttpMessageSink(sender, session, inbox, tasks)
+            transport = HttpMessageSink(sender, session, inbox, tasks, max_calls=max_calls)
             try:
                 yield inbox, transport
             finally:

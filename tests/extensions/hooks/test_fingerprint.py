@@ -93,17 +93,15 @@ def test_a_file_that_becomes_a_folder_is_refused_and_closed(
     assert open_below(root) == []
 
 
-def test_what_is_too_large_has_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_too_large_has_none(tmp_path: Path) -> None:
     root = plugin(tmp_path)
-    monkeypatch.setattr(fingerprints, "MAX_ENTRIES", 2)
-    assert fingerprint(root)
+    assert fingerprint(root, max_entries=2)
     (root / "more").touch()
     with pytest.raises(NoFingerprint, match="more than 2 files, or"):
-        fingerprint(root)
+        fingerprint(root, max_entries=2)
     (root / "more").unlink()
-    monkeypatch.setattr(fingerprints, "MAX_BYTES", 10)
     with pytest.raises(NoFingerprint, match="or 10 bytes"):
-        fingerprint(root)
+        fingerprint(root, max_bytes=10)
 
 
 def test_a_bounded_number_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,11 @@
 """config/value/write and config/batchWrite, and config/read afterwards."""
 
 import errno
+import fcntl
 import os
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -400,6 +403,17 @@ async def test_a_request_writes_a_bounded_number_of_values(
         assert (tmp_path / "config.toml").read_bytes() == before
 
 
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Lock a folder as another server does that writes to it."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(number)
+
+
 async def test_writes_of_several_servers_wait_for_each_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -410,7 +424,7 @@ async def test_writes_of_several_servers_wait_for_each_other(
             keys = ("projects", f"/{n}", "trust_level")
             tasks.start_soon(servers[n % 2].write, keys, "trusted")
     assert len(document_of(tmp_path)["projects"]) == 20
-    with config_file._lock_held(tmp_path):
+    with locked(tmp_path):
         monkeypatch.setattr(config_file, "LOCK_S", 0.0)
         with pytest.raises(NotRecorded) as caught:
             await servers[0].write(["model"], "m")

@@ -70,11 +70,9 @@ async def test_what_cannot_be_added_is_refused_and_changes_nothing(
 
 
 @claim("environment:bounds")
-async def test_environments_are_bounded_in_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app_server.host.environments.MAX_ENVIRONMENTS", 2)
+async def test_environments_are_bounded_in_number(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
+        served.services.environments.max_count = 2
         for name in ("a", "b", "a"):
             await add(client, NOWHERE, environmentId=name)
         params = {"environmentId": "c", "execServerUrl": NOWHERE}

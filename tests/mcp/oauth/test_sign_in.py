@@ -1,5 +1,6 @@
 """oauth: signing in to MCP servers behind a URL."""
 
+import base64
 import hashlib
 import json
 import logging
@@ -13,7 +14,6 @@ from urllib.parse import urlsplit
 
 import anyio
 import anyio.to_thread
-import httpx2
 import pytest
 
 # Imported here so that no test waits for it.
@@ -32,6 +32,11 @@ from tests.support.mcp_peers.sign_in import (
     visit,
 )
 from tests.support.model import Gate
+
+
+def basic_auth(user: str, password: str) -> str:
+    """Return the header of RFC 7617."""
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
 
 
 @asynccontextmanager
@@ -365,7 +370,7 @@ async def test_a_secret_that_came_with_the_registration_is_used(tmp_path: Path) 
                 assert (form["client_secret"], sent) == (secret, None)
             else:
                 assert "client_secret" not in form
-                assert httpx2.BasicAuth("client-1", secret)._auth_header == sent
+                assert basic_auth("client-1", secret) == sent
             (entry,) = stored(home).values()
             assert (entry["client_secret"], entry["client_auth_method"]) == (secret, method)
             loaded = CredentialStore(home, "file").load("web", peer.url)
@@ -461,7 +466,7 @@ async def test_a_configured_secret_proves_the_client_and_is_not_stored(
             assert {form["grant_type"] for form in forms} == {"authorization_code", "refresh_token"}
             sent = [seen.get("authorization") for seen in peer.headers if "content-length" in seen]
             if sends == "header":
-                assert set(sent) == {httpx2.BasicAuth("mine", secret)._auth_header}
+                assert set(sent) == {basic_auth("mine", secret)}
                 assert [form.get("client_secret") for form in forms] == [None] * len(forms)
             else:
                 assert set(sent) == {None}

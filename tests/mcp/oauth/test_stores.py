@@ -60,11 +60,9 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         CredentialStore(tmp_path, "file").load("web", "u")
 
 
-def test_a_write_does_not_wait_for_another_process_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app_server.mcp.oauth.credentials.LOCK_WAIT_S", 0)
+def test_a_write_does_not_wait_for_another_process_for_ever(tmp_path: Path) -> None:
     store = CredentialStore(tmp_path, "file")
+    store.lock_wait_s = 0
     first, second = (Credential("web", "u", "i", "c", token) for token in ("a", "b"))
     store.save(first)
     lock = tmp_path / "locks" / "credentials.lock"

@@ -71,7 +71,8 @@ class LinePipe:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
-        self._writer = writer
+        self.writer = writer
+        """For bytes that are no text, or no line."""
 
     async def receive(self) -> str:
         line = await self._reader.readline()
@@ -80,8 +81,8 @@ class LinePipe:
         return line.decode()
 
     async def send(self, text: str) -> None:
-        self._writer.write(text.encode() + b"\n")
-        await self._writer.drain()
+        self.writer.write(text.encode() + b"\n")
+        await self.writer.drain()
 
     async def aclose(self) -> None:
-        self._writer.close()
+        self.writer.close()

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from app_server.turns import commands
 from tests.support.harness import claim
 from tests.support.host.exec_peer import Holders
 from tests.support.turn_tools.turn_commands import CommandResult, Desk, command, desk
@@ -108,10 +107,10 @@ async def test_a_declined_command_does_not_run_and_the_turn_goes_on(tmp_path: Pa
 
 @pytest.mark.parametrize("decision", ["decline", "accept"])
 async def test_only_a_command_that_was_allowed_ends_another_to_make_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, decision: str
+    tmp_path: Path, decision: str
 ) -> None:
-    monkeypatch.setattr(commands, "MAX_COMMANDS", 1)
     async with desk(tmp_path, "read-only", "on-request") as at:
+        at.served.services.sessions.get(at.thread_id).context.commands.max_count = 1
         left = await at.run("sleep 1000", yield_time_ms=250)
         [text] = await decided(at, decision, command("touch c", **ESCALATED))
         ended = (

@@ -65,6 +65,12 @@ class ExecConnection:
     """A connection that has shaken hands. `run` owns it."""
 
     def __init__(self, socket: ClientConnection) -> None:
+        self.answer_s = ANSWER_S
+        """Seconds for the answer to a request."""
+        self.send_s = SEND_S
+        """Seconds for the exec server to take a frame."""
+        self.end_s = END_S
+        """Seconds for a process to end that was asked to."""
         self._socket = socket
         self._request_ids = itertools.count(1)
         self._process_ids = itertools.count(1)
@@ -127,7 +133,7 @@ class ExecConnection:
         finally:
             if not process.ended.is_set():
                 self._kill(process)
-                with anyio.CancelScope(shield=True), anyio.move_on_after(END_S):
+                with anyio.CancelScope(shield=True), anyio.move_on_after(self.end_s):
                     await process.ended.wait()
             del self._processes[number]
 
@@ -155,10 +161,10 @@ class ExecConnection:
         answer = self._asked[request_id] = asyncio.get_running_loop().create_future()
         self._post(text)
         try:
-            with anyio.fail_after(ANSWER_S):
+            with anyio.fail_after(self.answer_s):
                 message = await answer
         except TimeoutError:
-            raise ConnectionError(f"no answer to {method} in {ANSWER_S:g} s") from None
+            raise ConnectionError(f"no answer to {method} in {self.answer_s:g} s") from None
         finally:
             del self._asked[request_id]
         if message.error is not None:
@@ -186,7 +192,7 @@ class ExecConnection:
                 await self._wake.wait()
                 self._wake = anyio.Event()
                 while (frame := self._next_frame()) is not None:
-                    with anyio.fail_after(SEND_S):
+                    with anyio.fail_after(self.send_s):
                         await self._socket.send(frame)
         except ConnectionClosed:
             # The reader finds out why.

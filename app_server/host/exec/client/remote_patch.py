@@ -36,6 +36,8 @@ class RemotePatch:
 
     def __init__(self, process: RemoteProcess, plan: Plan) -> None:
         self._process = process
+        self.write_s = WRITE_S
+        """Seconds to wait until the patch is written."""
         self.plan = plan
         """As of a patch of this machine; of the files it has texts and modes alone."""
 
@@ -46,7 +48,7 @@ class RemotePatch:
             NotWritten: as `write_plan` says; or the connection was lost, and it is not known.
         """
         try:
-            written = await _ask(self._process, ALLOWED, PatchWritten, WRITE_S)
+            written = await _ask(self._process, ALLOWED, PatchWritten, self.write_s)
         except OSError as exc:
             raise NotWritten(f"Failed to write files: {exc}; {UNKNOWN_END}", None) from exc
         if written.failure is not None:
@@ -58,9 +60,11 @@ class RemotePatch:
 
 @asynccontextmanager
 async def planned_elsewhere(
-    started: AbstractAsyncContextManager[RemoteProcess], text: str
+    started: AbstractAsyncContextManager[RemoteProcess], text: str, *, plan_s: float = PLAN_S
 ) -> AsyncIterator[RemotePatch]:
     """Plan a patch on an exec server; `started` is from Environments.start_patch.
+
+    The plan has `plan_s` seconds to come.
 
     Raises:
         PatchFailed: it cannot be applied, as `parse_patch` and `plan_patch` say.
@@ -71,7 +75,7 @@ async def planned_elsewhere(
         raise NotApplicable(f"The patch has more than {MAX_PATCH_BYTES} bytes")
     async with AsyncExitStack() as stack:
         process = await stack.enter_async_context(started)
-        planned = await _ask(process, line, PatchPlanned, PLAN_S)
+        planned = await _ask(process, line, PatchPlanned, plan_s)
         if planned.failure is not None:
             raise (EmptyPatch if planned.is_empty else NotApplicable)(planned.failure)
         yield RemotePatch(process, await anyio.to_thread.run_sync(plan_of, planned))

@@ -199,8 +199,7 @@ async def test_a_fault_of_ours_in_one_environment_reaches_nobody_else(
     assert (place.status, place.error) == ("disconnected", error)
 
 
-async def test_an_exec_server_that_does_not_read_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "SEND_S", 0.2)
+async def test_an_exec_server_that_does_not_read_is_left() -> None:
     count = 24
 
     async def play(socket: ServerConnection) -> None:
@@ -213,6 +212,7 @@ async def test_an_exec_server_that_does_not_read_is_left(monkeypatch: pytest.Mon
 
     left = anyio.Event()
     async with playing(play, max_queue=1) as url, connected(url) as connection:
+        connection.send_s = 0.2
         with anyio.fail_after(WAIT_S):
             async with AsyncExitStack() as stack:
                 running = [
@@ -372,16 +372,13 @@ async def test_output_that_nobody_reads_is_not_credited() -> None:
                 pass
 
 
-async def test_an_exec_server_that_does_not_answer_is_not_waited_for_forever(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(client_module, "ANSWER_S", 0.05)
-
+async def test_an_exec_server_that_does_not_answer_is_not_waited_for_forever() -> None:
     async def play(socket: ServerConnection) -> None:
         await welcome(socket)
         await socket.wait_closed()
 
     async with playing(play) as url, connected(url) as connection:
+        connection.answer_s = 0.05
         with pytest.raises(ConnectionError, match=r"^no answer to environment/info in 0.05 s$"):
             await connection.info()
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from websockets.asyncio.server import ServerConnection
 
-from app_server.host.exec.client import client as client_module
 from app_server.host.exec.client import remote_patch
 from app_server.host.exec.client.remote_patch import planned_elsewhere
 from app_server.host.exec.client.starts import patch_start
@@ -66,15 +65,13 @@ def line(message: object) -> bytes:
         (None, "the connection to the exec server was lost"),
     ],
 )
-async def test_a_plan_that_does_not_come_says_why(
-    monkeypatch: pytest.MonkeyPatch, answer: bytes | None, reason: str
-) -> None:
+async def test_a_plan_that_does_not_come_says_why(answer: bytes | None, reason: str) -> None:
     start = replace(PATCH, read_limit_bytes=2000)
-    monkeypatch.setattr(remote_patch, "PLAN_S", 0.05 if answer == b"" else WAIT_S)
+    plan_s = 0.05 if answer == b"" else WAIT_S
     async with playing(answering(answer)) as url, connected(url) as connection:
-        monkeypatch.setattr(client_module, "END_S", 0)
+        connection.end_s = 0
         with pytest.raises(ConnectionError) as caught:
-            async with planned_elsewhere(connection.start(start), "a patch"):
+            async with planned_elsewhere(connection.start(start), "a patch", plan_s=plan_s):
                 raise AssertionError("there is no plan")
         assert str(caught.value) == reason
 
@@ -90,13 +87,13 @@ async def test_a_plan_that_does_not_come_says_why(
     ],
 )
 async def test_what_became_of_a_patch_is_what_the_exec_server_says(
-    monkeypatch: pytest.MonkeyPatch, answer: bytes | None, text: str, changed: list[int] | None
+    answer: bytes | None, text: str, changed: list[int] | None
 ) -> None:
-    monkeypatch.setattr(remote_patch, "WRITE_S", 0.05 if answer == b"" else WAIT_S)
     async with playing(answering(line(PLAN), answer)) as url, connected(url) as connection:
-        monkeypatch.setattr(client_module, "END_S", 0)
+        connection.end_s = 0
         async with planned_elsewhere(connection.start(PATCH), "a patch") as patch:
             assert [change.place for change in patch.plan.changes] == ["/a"]
+            patch.write_s = 0.05 if answer == b"" else WAIT_S
             with pytest.raises(NotWritten) as caught:
                 await patch.write()
         if changed is None:
@@ -118,6 +115,6 @@ async def test_a_patch_is_written_and_read_as_json_beside_the_event_loop(
 
     monkeypatch.setattr(remote_patch, "line_of", render)
     async with playing(answering(line(PLAN))) as url, connected(url) as connection:
-        monkeypatch.setattr(client_module, "END_S", 0)
+        connection.end_s = 0
         async with planned_elsewhere(connection.start(PATCH), "a patch"):
             assert rendered_in.isdisjoint({threading.get_ident()})
