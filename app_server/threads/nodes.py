@@ -41,6 +41,8 @@ class Node:
     """Whether its threads are anybody's, for good."""
     lease_left_s: float
     """Seconds by the store's clock; below 0 where it could not renew, or is not alive."""
+    threads: int
+    """Threads that it writes."""
 
 
 @dataclass(frozen=True, slots=True)

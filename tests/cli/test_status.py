@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from app_server import VERSION
-from app_server.cli.status import Process, as_json, render
+from app_server.cli.status import Process, as_json, render, render_nodes
 from app_server.runtime.clock import STARTED_AT
+from app_server.threads.failures import Holder
 from app_server.threads.files.servers import MAX_FILES, announced, servers_of
+from app_server.threads.nodes import Node
 from app_server.threads.servers import FoundServer, ServerEntry
 from app_server.transport.address import Address, TcpAddress, UnixAddress
 from app_server.transport.guards import ListenerGuards
@@ -67,6 +69,34 @@ def test_a_list_for_programs_has_the_same() -> None:
             {"pid": 9, "state": "stale", "threads": 0, "tokenFile": None, **shared},
         ],
     }
+
+
+def test_nodes_of_a_database_say_how_long_their_lease_lasts() -> None:
+    def node(name: str, lease_left_s: float, threads: int, *, is_dead: bool = False) -> Node:
+        holder = Holder(7, NOW - 61, "ws://10.0.0.1:4500")
+        return Node(name, "host", holder, "1.0", "", is_dead, lease_left_s, threads)
+
+    assert render_nodes(
+        [node("a", 8.25, 1), node("b", -75, 2), node("c", -99, 3, is_dead=True)], NOW
+    ) == [
+        "node a  process 7 on host  version 1.0  since 1 min 1 s  lease 8.2 s  1 thread",
+        "  ws://10.0.0.1:4500",
+        "node b  process 7 on host  version 1.0  since 1 min 1 s  silent: its lease ran out "
+        "1 min 15 s ago  2 threads",
+        "  ws://10.0.0.1:4500",
+        "dead: node c  process 7 on host; it left 3 threads to the others",
+    ]
+
+
+def test_a_database_that_cannot_be_asked_is_named_beside_the_list(tmp_path: Path) -> None:
+    ended = run_cli(
+        *("status", "--home", str(tmp_path)), APP_SERVER_STORE="postgresql://me:pass-w0rd@/t?host=/"
+    )
+    assert (ended.returncode, ended.stdout) == (1, f"no server runs with {tmp_path}\n")
+    assert ended.stderr.startswith("app-server status: ")
+    assert "pass-w0rd" not in ended.stderr
+    wrong = run_cli("status", "--home", str(tmp_path), "--store", "mysql://h/d")
+    assert (wrong.returncode, "--store" in wrong.stderr) == (1, True)
 
 
 # The files.

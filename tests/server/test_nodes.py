@@ -415,3 +415,33 @@ async def test_commands_that_end_with_the_lease_have_an_end(
             # In the log, and not in memory alone.
             ends = [body for _, _, body in database.log(thread_id) if b'"failed"' in body]
             assert b"".join(ends).count(b'"commandExecution"') == 2
+
+
+async def test_status_lists_the_nodes_of_a_database(tmp_path: Path, database_url: str) -> None:
+    def status() -> Any:
+        listed = run_cli(
+            *("status", "--home", str(tmp_path / "a"), "--store", database_url, "--json")
+        )
+        assert (listed.returncode, listed.stderr) == (0, "")
+        return json.loads(listed.stdout)
+
+    database = Database(database_url)
+    async with (
+        ScriptedModel().serve() as model,
+        node(tmp_path / "a", model, database, lease_s=3) as (a, client),
+        node(tmp_path / "b", model, database, lease_s=3) as (b, _),
+    ):
+        await client.start_thread()
+        listed = await anyio.to_thread.run_sync(status)
+        assert [one["pid"] for one in listed["servers"]] == [a.process.pid]
+        assert [
+            (one["pid"], one["address"], one["state"], one["threads"]) for one in listed["nodes"]
+        ] == [
+            (a.process.pid, a.urls[0], "running", 1),
+            (b.process.pid, b.urls[0], "running", 0),
+        ]
+        assert 0 < listed["nodes"][1]["leaseLeftSeconds"] <= 3
+        b.process.send_signal(signal.SIGSTOP)
+        # It is taken for dead then, and has no threads to be remembered for.
+        await until(lambda: len(status()["nodes"]) == 1)
+        b.process.send_signal(signal.SIGCONT)

@@ -1,16 +1,21 @@
 """Work on the database of threads, for commands. Blocks; psycopg is imported with this module."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from app_server.config.store_url import StoreUrl
 from app_server.threads.checks import Check
 from app_server.threads.failures import StoreUnavailable
+from app_server.threads.nodes import Node
 from app_server.threads.opening.copies import Copied, Say, export_home, import_home
 from app_server.threads.postgresql.checks import check_database
 from app_server.threads.postgresql.database import Database
 from app_server.threads.postgresql.migrations import migrate, schema_version
+from app_server.threads.postgresql.nodes import all_nodes
 from app_server.threads.postgresql.requirements import require_server, require_usable
+
+T = TypeVar("T")
 
 
 def check(url: str) -> int:
@@ -41,6 +46,15 @@ def look(url: StoreUrl) -> Check:
         return check
 
 
+def nodes(url: str) -> Sequence[Node]:
+    """Return the nodes of a database; see Nodes.all.
+
+    Raises:
+        StoreUnavailable: it does not answer, or is none that a server could use.
+    """
+    return _with(url, all_nodes)
+
+
 def migrate_database(url: str, on_step: Callable[[str], None]) -> int:
     """Bring the tables of a database to the version of this program; `on_step` gets their names.
 
@@ -63,11 +77,11 @@ def export_database(url: str, home: Path, say: Say) -> Copied:
     return _with(url, lambda database: export_home(database, home, say))
 
 
-def _with(url: str, copy: Callable[[Database], Copied]) -> Copied:
+def _with(url: str, work: Callable[[Database], T]) -> T:
     database = Database(url)
     database.open()
     try:
         require_usable(database)
-        return copy(database)
+        return work(database)
     finally:
         database.close()

@@ -107,8 +107,10 @@ _NODE = """
 SELECT nodes.id::text, host, pid, started_at, address, version,
     settings_digest, dead, extract(epoch FROM
         CASE WHEN expires_at = 'infinity' THEN interval '0' ELSE expires_at - clock_timestamp() END
-    )::float
-FROM nodes"""
+    )::float,
+    (SELECT count(*) FROM threads
+        WHERE tenant = (SELECT current_tenant()) AND threads.owner = nodes.id)
+FROM nodes ORDER BY nodes.lock"""
 
 
 def announcement(
@@ -365,12 +367,17 @@ class PostgresNodes:
 
     async def all(self) -> Sequence[Node]:
         """Return the nodes, in the order in which they came; see Nodes.all."""
-        rows = await anyio.to_thread.run_sync(self._asked, f"{_NODE} ORDER BY nodes.lock")
-        return list(map(_node, rows))
+        return await anyio.to_thread.run_sync(all_nodes, self._database)
 
     def _asked(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
         with self._database.connection() as connection:
             return connection.execute(statement.encode(), values).fetchall()
+
+
+def all_nodes(database: Database) -> Sequence[Node]:
+    """Return the nodes of a database; see Nodes.all. Blocks."""
+    with database.connection() as connection:
+        return list(map(_node, connection.execute(_NODE.encode()).fetchall()))
 
 
 def _node(row: Sequence[Any]) -> Node:
