@@ -60,10 +60,12 @@ class McpConnection(Protocol):
 class ConnectionOwner(Asker, Protocol):
     """The owner of a connection, called with its start, its failure and its changes."""
 
-    stop: LateEvent
-    """Set to end the connection."""
     can_elicit: bool
     """Whether there is anybody who could be asked."""
+
+    @property
+    def stop(self) -> LateEvent:
+        """Set to end the connection."""
 
     @property
     def learned(self) -> Learned:

@@ -517,12 +517,11 @@ class Hub:
         stream = self.streams.find(thread_id)
         method = method or METHOD_OF[type(events[0]).__name__]
         now_ms = self._now_ms()
-        run = [
-            Outgoing(method, event, now_ms, None if stream is None else stream.next_seq())
-            for event in events
-        ]
-        for piece in more:
-            run.append(run[0].followed_by(piece, None if stream is None else stream.next_seq()))
+        count = len(events) + len(more)
+        seqs = [None] * count if stream is None else stream.next_seqs(count)
+        own, others = seqs[: len(events)], seqs[len(events) :]
+        run = [Outgoing(method, event, now_ms, seq) for event, seq in zip(events, own, strict=True)]
+        run += [run[0].followed_by(piece, seq) for piece, seq in zip(more, others, strict=True)]
         if stream is not None:
             self.streams.keep(stream, run)
         subscribers = self.subscribers.of(thread_id)

@@ -390,6 +390,9 @@ class Outbox:
 
     def _pop(self) -> str:
         entry = self._waiting.popleft()
+        if type(entry) is str:
+            self.chars -= len(entry)
+            return entry
         if isinstance(entry, _Large):
             self._large_chars -= len(entry)
             return entry.text

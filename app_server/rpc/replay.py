@@ -162,10 +162,10 @@ class ReplayBuffer:
         """Number of events in the buffer."""
         return self.last - self._entries[0].first + 1 if self._entries else 0
 
-    def next_seq(self) -> int:
-        """Take the number of the next event; to be kept before the event loop's next turn."""
-        self.last += 1
-        return self.last
+    def next_seqs(self, count: int) -> range:
+        """Take the numbers of the next events; to be kept before the event loop's next turn."""
+        first, self.last = self.last + 1, self.last + count
+        return range(first, self.last + 1)
 
     def keep(self, run: Iterable[Outgoing]) -> None:
         """Remember the newest events, and forget old ones that are too much."""

@@ -115,7 +115,7 @@ def test_a_stream_keeps_within_its_bounds_the_newest_events_without_a_gap(
     whole = ReplayBuffer(ReplayLimits(10_000, 1 << 30))
     for event in told:
         for each in (stream, whole):
-            outgoing = Outgoing(METHOD_OF[type(event).__name__], event, 7, each.next_seq())
+            outgoing = Outgoing(METHOD_OF[type(event).__name__], event, 7, each.next_seqs(1)[0])
             each.keep([outgoing])
     if told:
         assert 1 <= stream.events <= len(told)
@@ -304,7 +304,9 @@ def test_two_streams_of_one_thread_have_different_ids() -> None:
 def test_a_long_text_leaves_the_stream_in_parts(kept: int) -> None:
     stream = ReplayBuffer(ReplayLimits(max_events=kept))
     for _ in range(1000):
-        outgoing = Outgoing("item/agentMessage/delta", text_delta("a", "x"), 7, stream.next_seq())
+        outgoing = Outgoing(
+            "item/agentMessage/delta", text_delta("a", "x"), 7, stream.next_seqs(1)[0]
+        )
         stream.keep([outgoing])
     assert kept <= stream.events + 64
     assert stream.events <= max(kept, 64)

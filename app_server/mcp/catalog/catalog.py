@@ -33,6 +33,8 @@ from app_server.mcp.tools.listing import Listing
 
 logger = logging.getLogger(__name__)
 
+_CONFIGURED_ALONE = {Tier.CONFIGURED}
+
 FEW = 4
 """Registrations that are read on the event loop; more of them in a worker thread."""
 
@@ -67,7 +69,10 @@ def resolve_servers(
             logger.warning("MCP server %s: registered twice (%s)", server.name, tier)
         if not taken or registration.tier is Tier.RUNTIME:
             of_name[registration.tier] = server
-    return {name: _winner(tiers[name]) for name in sorted(tiers)}
+    return {
+        name: of_name[Tier.CONFIGURED] if of_name.keys() == _CONFIGURED_ALONE else _winner(of_name)
+        for name, of_name in sorted(tiers.items())
+    }
 
 
 def _effective(
@@ -129,8 +134,6 @@ def _known(manifest: Manifest | None) -> Listing | None:
 
 
 def _winner(tiers: Mapping[Tier, ServerConfig]) -> ServerConfig:
-    if len(tiers) == 1:
-        return next(iter(tiers.values()))
     below = max((tier for tier in tiers if tier is not Tier.RUNTIME), default=None)
     if below is not None and Tier.RUNTIME in tiers:
         config = tiers[below]

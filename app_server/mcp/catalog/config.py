@@ -65,6 +65,8 @@ class StdioTransport:
 
     def variables(self) -> dict[str, str]:
         """Return the variables that it gets besides those that every process inherits."""
+        if not self.env_vars:
+            return dict(self.env)
         ours = {name: os.environ[name] for name in self.env_vars if name in os.environ}
         return {**ours, **self.env}
 

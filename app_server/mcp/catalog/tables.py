@@ -62,9 +62,10 @@ def read_mcp_settings(config: Config) -> McpSettings:
     demanded = requirements_of(config).servers
     tables = view.at("mcp_servers")
     servers = {}
+    everyone = _read_by_everyone(config)
     for name in sorted(tables.table):
         try:
-            servers[name] = _read_server(name, tables.at(name), demanded)
+            servers[name] = _read_server(name, tables.at(name), everyone, demanded)
         except ConfigError as exc:
             if config.source is None or _is_on_top(config, name):
                 raise
@@ -111,10 +112,11 @@ def unreadable_servers(config: Config) -> Mapping[str, ConfigError]:
     """Return what is wrong with tables of servers in keys that Codex has too, by name."""
     demanded = requirements_of(config).servers
     view = config.view().at("mcp_servers")
+    everyone = _read_by_everyone(config)
     broken = {}
     for name in sorted(view.table):
         try:
-            _read_server(name, view.at(name), demanded)
+            _read_server(name, view.at(name), everyone, demanded)
         except ConfigError as exc:
             broken[name] = exc
     return broken
@@ -148,7 +150,8 @@ def parse_server(
     source = None if everyone is None else everyone.source
     path = frozenset({("mcp_servers",)})
     config = Config({**document, "mcp_servers": {name: dict(table)}}, source, overridden=path)
-    return _read_server(name, config.view().at("mcp_servers").at(name), demanded)
+    view = config.view().at("mcp_servers").at(name)
+    return _read_server(name, view, _read_by_everyone(config), demanded)
 
 
 _READ: dict[bytes, ServerConfig] = {}
@@ -158,18 +161,19 @@ MAX_READ = 256
 """Servers of which that is kept; the one that was read first goes."""
 
 
+def _read_by_everyone(config: Config) -> list[Json]:
+    """Return what each server is read from besides its table."""
+    return [str(config.source), [config.document.get(key) for key in _FOR_EVERYONE]]
+
+
 def _read_server(
-    name: str, view: ConfigView, demanded: Mapping[str, ServerIdentity] | None
+    name: str,
+    view: ConfigView,
+    everyone: list[Json],
+    demanded: Mapping[str, ServerIdentity] | None,
 ) -> ServerConfig:
-    everyone = view.config.document
     read_from = to_json(
-        [
-            name,
-            view.table,
-            str(view.config.source),
-            [everyone.get(key) for key in _FOR_EVERYONE],
-            demanded is None or demanded.get(name),
-        ],
+        [name, view.table, everyone, demanded is None or demanded.get(name)],
         # Python takes a flag for a number, and JSON does not.
         inf_nan_mode="constants",
     )

@@ -22,6 +22,7 @@ from app_server.mcp.catalog.config import (
     HttpTransport,
     Ingredients,
     ServerConfig,
+    StdioTransport,
     ingredients,
 )
 from app_server.mcp.connection import McpConnection
@@ -580,6 +581,9 @@ class ServerPool:
         self._cache = None if home is None else ToolCache(home)
         self._shared: dict[str, list[tuple[_Identity, ServerInstance]]] = {}
         """By name of the server."""
+        self._fixed: dict[str, tuple[ServerConfig, str, _Identity]] = {}
+        """What was looked for last of each name, and its identity, where no variable of ours is
+        part of that: most threads have the same settings."""
         self._learned: deque[tuple[_Identity, Learned]] = deque(maxlen=MAX_REMEMBERED)
         self._tasks: anyio.abc.TaskGroup | None = None
         self._stopping = anyio.Event()
@@ -666,11 +670,21 @@ class ServerPool:
 
     def _identity(self, config: ServerConfig, cwd: str) -> _Identity:
         transport = config.transport
+        environment = self.processes.instance_of(config.environment_id)
+        if (fixed := self._fixed.get(config.name)) is not None:
+            of_config, of_cwd, identity = fixed
+            if of_config is config and of_cwd == cwd and identity.environment == environment:
+                return identity
         helps = isinstance(transport, HttpTransport) and transport.header_command is not None
-        return _Identity(
+        identity = _Identity(
             name=config.name,
             made_of=ingredients(config, cwd),
             folder=cwd if helps or config.share == "folder" else None,
-            environment=self.processes.instance_of(config.environment_id),
+            environment=environment,
             is_lazy=config.lazy,
         )
+        if isinstance(transport, StdioTransport) and not transport.env_vars:
+            if len(self._fixed) >= MAX_REMEMBERED:
+                self._fixed.clear()
+            self._fixed[config.name] = config, cwd, identity
+        return identity

@@ -76,8 +76,12 @@ SayStep: TypeAlias = Callable[[str, ServerStep, str | None], None]
 class ServerParts:
     """What only a use of a server needs, and the use makes: most threads use few of theirs."""
 
-    def __init__(self, config: ServerConfig) -> None:
-        self.config = config
+    config: ServerConfig
+
+    @cached_property
+    def stop(self) -> LateEvent:
+        """Set to end the connection."""
+        return LateEvent()
 
     @cached_property
     def wanted(self) -> LateEvent:
@@ -115,7 +119,7 @@ class McpServer(ServerParts):
         say: SayStep,
         asks: ElicitationPort | None = None,
     ) -> None:
-        super().__init__(config)
+        self.config = config
         self._pool = pool
         self.startable = config.enabled and pool.processes.has(config.environment_id)
         """Whether a start may be tried."""
@@ -125,7 +129,6 @@ class McpServer(ServerParts):
         self.failure: StartupFailed | None = None
         self.settled = LateEvent()
         """Set once a start has been decided, or will not be tried."""
-        self.stop = LateEvent()
         self.can_elicit = asks is not None
         self._asks = asks
         self.returns = 0
