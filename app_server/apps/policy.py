@@ -6,6 +6,7 @@ Source: docs/config.md, "Apps"; docs/apps.md, "Registrations".
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, Protocol, Self
 
 from pydantic import SecretStr
@@ -210,7 +211,7 @@ def registrations(
                 tools=presented[route.server],
             ),
         )
-        for route in sorted(generation.routes, key=lambda route: route.server)
+        for route in sorted(generation.routes, key=attrgetter("server"))
     ]
 
 

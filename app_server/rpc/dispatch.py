@@ -191,7 +191,7 @@ class Dispatcher:
         loading = self._loading[spec.area]
         async with loading:
             if name not in self._methods:
-                handler = await load(partial(self._find, name))
+                handler = await load(self._find, name)
                 if handler is None:
                     raise _not_built(name)
                 self._methods[name] = _Method(spec, handler, type_adapter(spec.params), loading)

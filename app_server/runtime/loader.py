@@ -20,11 +20,12 @@ from contextlib import suppress
 from contextvars import Context
 from functools import partial
 from types import ModuleType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, TypeVarTuple
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Arguments = TypeVarTuple("Arguments")
 
 MAX_WAITING = 1024
 """Requests to the importer that wait for their turn; what comes then is refused."""
@@ -132,15 +133,15 @@ IMPORTER = Importer()
 """The one of this process."""
 
 
-async def load(work: Callable[[], T]) -> T:
-    """Run `work`, a function that imports, on the importer's thread, and return its result.
+async def load(work: Callable[[*Arguments], T], *args: *Arguments) -> T:
+    """Call `work`, which imports, on the importer's thread, and return its result.
 
     Who is cancelled while it runs leaves it running.
 
     Raises:
         LoadFailed: it raised something, which is the cause.
     """
-    return await asyncio.wrap_future(IMPORTER.request(work))
+    return await asyncio.wrap_future(IMPORTER.request(partial(work, *args)))
 
 
 async def load_module(name: str) -> ModuleType:
@@ -149,7 +150,7 @@ async def load_module(name: str) -> ModuleType:
     Raises:
         LoadFailed: it cannot be imported now.
     """
-    return await load(partial(importlib.import_module, name))
+    return await load(importlib.import_module, name)
 
 
 def load_from_worker(work: Callable[[], T], *, import_s: float = IMPORT_S) -> T:

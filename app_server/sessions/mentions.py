@@ -13,9 +13,9 @@ from app_server.extensions.contract.registration import RuntimeMetadata
 from app_server.extensions.contract.turns import NamedPlugin
 from app_server.extensions.skills.folders import FoundSkill
 from app_server.extensions.skills.in_turns import MAX_NAMED, SkillNames
-from app_server.mcp.catalog.config import ServerConfig
 from app_server.mcp.servers import skills as server_skills
 from app_server.mcp.servers.skills import ServerSkill
+from app_server.mcp.servers.waits import WantedServers
 from app_server.mcp_wire.errors import McpError
 from app_server.models.prompt.request import message
 from app_server.models.prompt.user_input import TurnInput, skill_message
@@ -41,14 +41,10 @@ class NamedByInput:
     skills: SkillNames = field(default_factory=SkillNames)
     """Names that may be those of skills of MCP servers."""
 
-    def wants(self, server: ServerConfig) -> bool:
-        """Whether the first request of the turn waits until a server has started, or failed."""
-        metadata = server.metadata
-        return (
-            server.name in self.servers
-            or metadata.plugin_id in self.plugin_ids
-            or (metadata.serves_skills and bool(self.skills))
-        )
+    @property
+    def wanted_servers(self) -> WantedServers:
+        """Servers that the first request of the turn waits for."""
+        return WantedServers(self.servers, self.plugin_ids, with_skills=bool(self.skills))
 
 
 NOTHING_NAMED = NamedByInput()

@@ -504,7 +504,7 @@ class Turn(RunningTurn):
             await turns.skill_servers.offer(self.id, self._given.needed_servers)
         named = self._given.named
         for _ in range(MAX_REQUESTS):
-            await context.servers.before_request(named.wants)
+            await context.servers.before_request(named.wanted_servers)
             await turns.mentions.add_messages(self.recorder, named)
             named = NOTHING_NAMED
             await turns.environment.add_changes()

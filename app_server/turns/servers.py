@@ -3,7 +3,7 @@
 Source: docs/mcp.md, "Connections", "Reload"; docs/extensions.md, "Boundaries".
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,14 @@ from app_server.extensions.contract.registration import (
 )
 from app_server.mcp.bounds import MAX_DECLARED_BYTES
 from app_server.mcp.catalog.catalog import ServerCatalog
-from app_server.mcp.catalog.config import McpSettings, ServerConfig, credential_variables
+from app_server.mcp.catalog.config import McpSettings, credential_variables
 from app_server.mcp.catalog.tables import read_mcp_settings
 from app_server.mcp.elicitation import ServerQuestion
 from app_server.mcp.errors import NotLoggedIn
 from app_server.mcp.servers.server import McpServer, Status
 from app_server.mcp.servers.server_set import ServerNews, ServerSet
 from app_server.mcp.servers.waits import (
+    WantedServers,
     grace_ends_at,
     refresh_lists,
     wait_for_grace,
@@ -251,7 +252,7 @@ class ThreadServers:
         self._layers = config.layers[: len(self._layers)]
         return self._resolved()
 
-    async def before_request(self, is_wanted: Callable[[ServerConfig], bool]) -> None:
+    async def before_request(self, wanted: WantedServers) -> None:
         """Bring the servers up to date before a model request.
 
         What extensions register now is taken over, and what has died is started again. A request
@@ -275,7 +276,7 @@ class ThreadServers:
                 self.live().update(self._resolved())
         self.live().revive()
         await wait_for_grace(self.live(), ends_at)
-        await wait_for_wanted(self.live(), is_wanted)
+        await wait_for_wanted(self.live(), wanted)
         await refresh_lists(self.live())
         await _declare(self.live())
         self._warn_of_left_out()

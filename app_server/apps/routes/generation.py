@@ -138,7 +138,7 @@ class Generation:
 
     async def _open_app(self, tasks: TaskGroup, route: Route | None) -> "RouteApp":
         """Make the server of a connector, or that of the resources."""
-        app = await load(partial(self._make_app, route))
+        app = await load(self._make_app, route)
         await tasks.start(self._hold_open, app)
         return app
 

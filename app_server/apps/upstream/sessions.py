@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias, TypeVarTuple
 
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
@@ -72,10 +72,15 @@ class TimerHandle(Protocol):
         """Cancel the timer."""
 
 
+Arguments = TypeVarTuple("Arguments")
+
+
 class Timers(Protocol):
     """Calls something later, as an event loop does."""
 
-    def call_later(self, delay: float, callback: Callable[[], None], /) -> TimerHandle:
+    def call_later(
+        self, delay: float, callback: Callable[[*Arguments], object], /, *args: *Arguments
+    ) -> TimerHandle:
         """Call once, `delay` seconds from now."""
 
 
@@ -113,7 +118,7 @@ class Places:
         place = asyncio.get_running_loop().create_future()
         self._queue.append(place)
         self._counters.waiting += 1
-        limit = self._timers.call_later(self._limits.wait_s, lambda: self._refuse(place))
+        limit = self._timers.call_later(self._limits.wait_s, self._refuse, place)
         try:
             await place
         except asyncio.CancelledError:
@@ -349,9 +354,7 @@ class UpstreamPool:
             self._close(held, "broken")
             return
         self._resting[held] = None
-        held.idle_timer = self._timers.call_later(
-            self._limits.idle_s, lambda: self._close(held, "idle")
-        )
+        held.idle_timer = self._timers.call_later(self._limits.idle_s, self._close, held, "idle")
         self._reclaim()
 
     def _reclaim(self, for_me: int = 0) -> None:

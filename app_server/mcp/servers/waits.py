@@ -5,7 +5,8 @@ Source: docs/mcp.md, "Connections".
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import anyio
 import anyio.to_thread
@@ -33,9 +34,8 @@ async def wait_for_required(servers: ServerSet) -> None:
         RequiredServersFailed: some did not.
     """
     names = [n for n, s in servers.servers.items() if s.config.required and s.startable]
-    if not names:
-        return
-    await _settled(servers, lambda server: server.config.name in names)
+    while waiting := [one for one in _undecided(servers) if one.config.name in names]:
+        await _first_decided(waiting)
     required = [servers.servers[name] for name in names if name in servers.servers]
     causes = [f"{s.config.name}: {s.failure}" for s in required if s.failure is not None]
     if causes:
@@ -56,29 +56,49 @@ async def wait_for_grace(servers: ServerSet, ends_at: float) -> None:
     No start is waited for twice.
     """
     with anyio.CancelScope(deadline=ends_at):
-        await _settled(servers, lambda server: not server.waited_for)
+        while waiting := [one for one in _undecided(servers) if not one.waited_for]:
+            await _first_decided(waiting)
     for server in servers.servers.values():
         server.waited_for |= not server.settled.is_set()
 
 
-async def wait_for_wanted(servers: ServerSet, is_wanted: Callable[[ServerConfig], bool]) -> None:
+@dataclass(frozen=True, slots=True)
+class WantedServers:
+    """Servers that a model request waits for until they have started, or failed."""
+
+    names: frozenset[str] = frozenset()
+    plugin_ids: frozenset[str] = frozenset()
+    """Plugins that bring them."""
+    with_skills: bool = False
+    """Also all that may have skills."""
+
+    def __contains__(self, config: ServerConfig) -> bool:
+        metadata = config.metadata
+        return (
+            config.name in self.names
+            or metadata.plugin_id in self.plugin_ids
+            or (metadata.serves_skills and self.with_skills)
+        )
+
+
+async def wait_for_wanted(servers: ServerSet, wanted: WantedServers) -> None:
     """Wait until the starts of some servers are decided; each takes its `startup_timeout_sec`."""
-    await _settled(servers, lambda server: is_wanted(server.config))
+    while waiting := [one for one in _undecided(servers) if one.config in wanted]:
+        await _first_decided(waiting)
 
 
-async def _settled(servers: ServerSet, is_meant: Callable[[McpServer], bool]) -> None:
-    """Wait until the starts of some servers are decided, or those of what replaces them.
+def _undecided(servers: ServerSet) -> list[McpServer]:
+    return [server for server in servers.servers.values() if not server.settled.is_set()]
 
-    Lazy ones start for it.
+
+async def _first_decided(waiting: Sequence[McpServer]) -> None:
+    """Wait until the first start is decided; lazy servers start for it, all of them.
+
+    Then the servers are to be looked at again, as another one may have replaced it.
     """
-    while waiting := [
-        server
-        for server in servers.servers.values()
-        if is_meant(server) and not server.settled.is_set()
-    ]:
-        for server in waiting:
-            server.wanted.set()
-        await waiting[0].settled.wait()
+    for server in waiting:
+        server.wanted.set()
+    await waiting[0].settled.wait()
 
 
 async def refresh_lists(servers: ServerSet) -> None:

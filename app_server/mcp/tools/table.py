@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
+from operator import attrgetter
 from weakref import WeakKeyDictionary
 
 import anyio.to_thread
@@ -270,7 +271,7 @@ def declare_found(table: McpToolTable, found: Sequence[Tool]) -> list[JsonObject
             namespaces.add(tool.visible.namespace)
             left -= size
             fitting.append(tool)
-    ordered = sorted(fitting, key=lambda tool: tool.raw)
+    ordered = sorted(fitting, key=attrgetter("raw"))
     return _namespaces(table, ordered, _MARKS)
 
 
@@ -288,5 +289,5 @@ def deferred_note(lines: Sequence[str]) -> str:
 def _namespaces(table: McpToolTable, tools: Sequence[Tool], marks: JsonObject) -> list[JsonObject]:
     return [
         table.namespace(namespace, [tool.declaration() | marks for tool in members])
-        for namespace, members in groupby(tools, key=lambda tool: tool.visible.namespace)
+        for namespace, members in groupby(tools, key=attrgetter("visible.namespace"))
     ]

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVarTuple
 
 import anyio
 import pytest
@@ -18,6 +20,8 @@ from app_server.mcp_wire.errors import PeerError
 from protocol.jsonrpc.errors import INTERNAL_ERROR
 from protocol.model import JsonObject
 from tests.support.harness import WAIT_S, claim
+
+Arguments = TypeVarTuple("Arguments")
 
 TARGET = upstream_target("http://127.0.0.1:1", SecretStr("token"))
 
@@ -83,7 +87,7 @@ class PlayedTimer:
     """Something that happens when the clock gets there."""
 
     due: float
-    callback: Callable[[], None]
+    callback: Callable[[], object]
     is_cancelled: bool = False
 
     def cancel(self) -> None:
@@ -97,8 +101,10 @@ class PlayedTimers:
     now: float = 0.0
     timers: list[PlayedTimer] = field(default_factory=list)
 
-    def call_later(self, delay: float, callback: Callable[[], None], /) -> PlayedTimer:
-        timer = PlayedTimer(self.now + delay, callback)
+    def call_later(
+        self, delay: float, callback: Callable[[*Arguments], object], /, *args: *Arguments
+    ) -> PlayedTimer:
+        timer = PlayedTimer(self.now + delay, partial(callback, *args))
         self.timers.append(timer)
         return timer
 

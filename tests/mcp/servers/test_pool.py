@@ -18,7 +18,7 @@ from app_server.mcp.record import MAX_FAULTS, MAX_LOG_LINE_BYTES, ServerRecord, 
 from app_server.mcp.servers import pool as pool_module
 from app_server.mcp.servers.pool import OwnerShare, ServerInstance, ServerPool
 from app_server.mcp.servers.server_set import ServerSet
-from app_server.mcp.servers.waits import wait_for_grace, wait_for_wanted
+from app_server.mcp.servers.waits import WantedServers, wait_for_grace, wait_for_wanted
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp_wire.errors import RequestRefused, TransportClosed
 from app_server.mcp_wire.json_rpc_client import Caller
@@ -493,7 +493,7 @@ async def test_a_lazy_server_that_is_waited_for_and_replaced_starts_in_its_place
         if grace:
             await wait_for_grace(servers, math.inf)
         else:
-            await wait_for_wanted(servers, lambda config: True)
+            await wait_for_wanted(servers, WantedServers(frozenset({"s"})))
         waited.set()
 
     def lazy(*arguments: str) -> McpSettings:
