@@ -52,7 +52,7 @@ LOOK_S = 0.25
 TAKEOVER_S = 30.0
 """For a thread to have an owner again, after which its clients are given up."""
 UNREACHABLE_S = 12.0
-"""For an owner that lives to be reached: longer than a dead one counts as living."""
+"""For an owner to be reached: longer than a dead one counts as living with the default lease."""
 MAX_MOVES = 8
 """Times that a request follows a thread from owner to owner."""
 
