@@ -1,7 +1,7 @@
 """News of lists for clients of this node: threads that others began, named, archived or deleted.
 
-What this node tells its clients of such changes it tells the other nodes, by the ids of the
-threads alone. A node that hears of a thread compares its row with what it knew.
+What this node tells its clients of such changes it tells the other nodes: the ids of the threads,
+and whether they were begun. A node that hears of a thread compares its row with what it knew.
 Source: docs/scale.md, "News of lists".
 """
 
@@ -9,13 +9,14 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from itertools import starmap
 
 import anyio
 
 from app_server.handlers.services import Services
 from app_server.handlers.threads.stored import show_thread
 from app_server.threads.failures import ThreadDamaged, ThreadNotFound, ThreadTooNew
-from app_server.threads.news import ThreadNews
+from app_server.threads.news import ThreadChange, ThreadNews
 from app_server.threads.rows import ThreadQuery, ThreadRow
 from protocol.model import WireModel
 from protocol.threads.notifications import (
@@ -32,10 +33,13 @@ GATHER_S = 0.1
 """Seconds between two rounds of news of this node."""
 NEWEST = 50
 """Rows of each list, archived or not, in which lost news are looked for."""
+FIRST = 200
+"""Rows of each list that are remembered at first: some come among the newest as others go."""
 MAX_KNOWN = 10_000
 """Rows that are remembered."""
 NEW_MS = 60_000
-"""Age up to which a thread that was not known is a new one."""
+"""Between the begin of a thread and its last change, as its owner counts them, up to which one that
+nobody has told of is a new one."""
 
 OF_LISTS = (
     ThreadArchivedNotification,
@@ -55,7 +59,8 @@ class ListNews:
         self._services = services
         self._news = news
         self._told = told
-        self._changed: dict[str, None] = {}
+        self._changed: dict[str, bool] = {}
+        """Threads to tell of, and whether they were begun."""
         self._has_changed = anyio.Event()
         self._known: OrderedDict[str, tuple[str | None, bool]] = OrderedDict()
         """Name and archive of threads, the last seen at the end."""
@@ -67,10 +72,10 @@ class ListNews:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._tell)
             is_first = True
-            async for thread_ids in self._news.heard():
+            async for changes in self._news.heard():
                 try:
-                    if thread_ids:
-                        await self._hear(thread_ids)
+                    if changes:
+                        await self._hear(changes)
                     elif is_first or self._services.hub.connections.peers:
                         await self._look(is_silent=is_first)
                         is_first = False
@@ -84,14 +89,15 @@ class ListNews:
             thread_id = event.thread.id
         else:
             return
-        self._changed[thread_id] = None
+        is_new = isinstance(event, ThreadStartedNotification)
+        self._changed[thread_id] = is_new or self._changed.get(thread_id, False)
         self._has_changed.set()
 
     async def _tell(self) -> None:
         while True:
             await self._has_changed.wait()
             self._has_changed = anyio.Event()
-            changed, self._changed = list(self._changed), {}
+            changed, self._changed = list(starmap(ThreadChange, self._changed.items())), {}
             try:
                 await self._news.tell(changed)
                 await self._keep_own(changed)
@@ -100,41 +106,44 @@ class ListNews:
                 logger.warning("other nodes are not told of changes: %s", exc)
             await anyio.sleep(GATHER_S)
 
-    async def _keep_own(self, thread_ids: Sequence[str]) -> None:
+    async def _keep_own(self, changes: Sequence[ThreadChange]) -> None:
         """Remember what this node's clients have been told."""
-        for thread_id in thread_ids:
+        for thread_id, _ in changes:
             try:
                 self._keep(await self._services.store.lists.find(thread_id))
             except ThreadNotFound:
                 self._known.pop(thread_id, None)
 
-    async def _hear(self, thread_ids: Sequence[str]) -> None:
-        for thread_id in thread_ids:
+    async def _hear(self, changes: Sequence[ThreadChange]) -> None:
+        for thread_id, is_new in changes:
             try:
                 row = await self._services.store.lists.find(thread_id)
             except ThreadNotFound:
                 self._known.pop(thread_id, None)
                 self._announce(thread_id, ThreadDeletedNotification(thread_id=thread_id))
                 continue
-            await self._compare(row)
+            await self._compare(row, is_new=is_new)
 
     async def _look(self, *, is_silent: bool) -> None:
         """Look at the newest rows for what nobody has told."""
         for archived in (False, True):
-            query = ThreadQuery(limit=NEWEST, sort_key="updated_at_ms", archived=archived)
+            limit = FIRST if is_silent else NEWEST
+            query = ThreadQuery(limit=limit, sort_key="updated_at_ms", archived=archived)
             for row in (await self._services.store.lists.page(query)).rows:
                 if is_silent and row.created_at_ms < self._began_ms:
                     self._keep(row)
                 elif self._known.get(row.id) != (row.name, row.archived):
-                    await self._compare(row)
+                    # No other clock than that of its owner says whether it is new.
+                    is_new = row.updated_at_ms - row.created_at_ms < NEW_MS
+                    await self._compare(row, is_new=is_new)
 
-    async def _compare(self, row: ThreadRow) -> None:
+    async def _compare(self, row: ThreadRow, *, is_new: bool) -> None:
         known = self._known.get(row.id)
         self._keep(row)
         if self._services.sessions.find(row.id) is not None:
             # Its clients have heard it here.
             return
-        is_new = known is None and row.created_at_ms > time.time() * 1000 - NEW_MS
+        is_new = is_new and known is None
         if is_new:
             try:
                 state = await self._services.store.read(row.id)

@@ -1,21 +1,29 @@
 """What a client hears of threads that another node began, named, archived or deleted."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
+from app_server.threads.news import ThreadChange
+from app_server.threads.postgresql.database import Database
+from app_server.threads.postgresql.news import PostgresNews
+from app_server.threads.postgresql.store import PostgresStore
+from protocol.log.rollout import NameChanged
 from tests.support.harness import WireClient
 from tests.support.model import says
 from tests.support.postgresql import Cluster, name_of
 from tests.support.threads.nodes import running_nodes
+from tests.support.threads.stores import created
 
 pytestmark = pytest.mark.postgresql
 
 FREE = "01a2203f-860d-7120-b637-669d9cbe38b5"
 """Id of no thread."""
+DAY_S = 86_400
 OF_LISTS = {
     "thread/started",
     "thread/name/updated",
@@ -99,6 +107,48 @@ async def test_who_follows_a_thread_hears_of_its_end_once(
                     while heard[-1] != ("thread/started", last):
                         heard.append(await next_news(client))
                     assert heard.count((f"thread/{event}", thread_id)) == 1
+
+
+async def test_clocks_of_other_nodes_do_not_say_what_is_new(
+    tmp_path: Path, database_url: str
+) -> None:
+    tomorrow_ms = round((time.time() + DAY_S) * 1000)
+    database = Database(database_url)
+    await asyncio.to_thread(_age, database_url, tomorrow_ms)
+    # As another node whose clock is wrong.
+    store, news = PostgresStore(database), PostgresNews(database)
+    await store.open()
+    try:
+        async with (
+            running_nodes(tmp_path, database_url) as nodes,
+            nodes.all[0].client() as here,
+            nodes.all[1].client() as there,
+        ):
+            # From now on both listen.
+            first = await here.start_thread()
+            assert await next_news(there) == ("thread/started", first)
+            begun, old = await store.create(created(1000)), await store.create(created(tomorrow_ms))
+            await old.append(NameChanged(at_ms=tomorrow_ms, name="a name"))
+            await news.tell([ThreadChange(begun.id, is_new=True), ThreadChange(old.id)])
+            assert await next_news(there) == ("thread/started", begun.id)
+            assert await next_news(there) == ("thread/name/updated", "a name")
+            await store.unload(begun)
+            await store.unload(old)
+    finally:
+        await store.aclose()
+
+
+def _age(url: str, at_ms: int) -> None:
+    """Have threads that begin at a time be used a day later."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "CREATE FUNCTION age() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            f"NEW.updated_at_ms = NEW.created_at_ms + {DAY_S * 1000}; RETURN NEW; END $$"
+        )
+        connection.execute(
+            "CREATE TRIGGER age BEFORE INSERT OR UPDATE ON threads FOR EACH ROW "
+            f"WHEN (NEW.created_at_ms = {at_ms}) EXECUTE FUNCTION age()"
+        )
 
 
 async def test_news_that_were_lost_are_found(tmp_path: Path, database_url: str) -> None:

@@ -6,13 +6,14 @@ https://www.postgresql.org/docs/15/sql-notify.html.
 
 import logging
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 import anyio
 import anyio.to_thread
 import psycopg
 
 from app_server.threads.failures import InvalidThreadId, StoreUnavailable, uuid_of
+from app_server.threads.news import ThreadChange
 from app_server.threads.postgresql.database import AsyncConnection, Database, database_failures
 
 logger = logging.getLogger(__name__)
@@ -22,6 +23,8 @@ LOOK_S = 5.0
 RETRY_S = 1.0
 MAX_IDS = 200
 """Of one notification, which has at most 8,000 bytes."""
+_NEW = "+"
+"""Stands before the id of a thread that was begun."""
 _CHANNEL = "SELECT 'app_server_threads_' || current_tenant()"
 
 
@@ -33,32 +36,33 @@ class PostgresNews:
         self._sender = uuid.uuid4().hex
         """Stands before the ids: a session hears itself, too."""
 
-    async def tell(self, thread_ids: Sequence[str]) -> None:
+    async def tell(self, changes: Sequence[ThreadChange]) -> None:
         """Tell the others that threads have changed; see ThreadNews."""
-        await anyio.to_thread.run_sync(self._tell, thread_ids)
+        await anyio.to_thread.run_sync(self._tell, changes)
 
-    def _tell(self, thread_ids: Sequence[str]) -> None:
+    def _tell(self, changes: Sequence[ThreadChange]) -> None:
+        words = [f"{_NEW}{thread_id}" if is_new else thread_id for thread_id, is_new in changes]
         with self._database.connection() as connection:
-            for part in _parts(thread_ids):
-                text = " ".join([self._sender, *part])
+            for first in range(0, len(words), MAX_IDS):
+                text = " ".join([self._sender, *words[first : first + MAX_IDS]])
                 connection.execute(f"SELECT pg_notify(({_CHANNEL}), %s)", (text,))
 
-    async def heard(self) -> AsyncIterator[Sequence[str]]:
+    async def heard(self) -> AsyncIterator[Sequence[ThreadChange]]:
         """Give what others tell; see ThreadNews."""
         fails = False
         while True:
             try:
                 async with await self._database.connect_async() as connection:
                     fails = False
-                    async for ids in self._of(connection):
-                        yield ids
+                    async for changes in self._of(connection):
+                        yield changes
             except (StoreUnavailable, psycopg.Error) as exc:
                 if not fails:
                     logger.warning("news of threads cannot be heard, and are tried again: %s", exc)
                 fails = True
                 await anyio.sleep(RETRY_S)
 
-    async def _of(self, connection: AsyncConnection) -> AsyncIterator[Sequence[str]]:
+    async def _of(self, connection: AsyncConnection) -> AsyncIterator[Sequence[ThreadChange]]:
         with database_failures():
             (channel,) = await (await connection.execute(_CHANNEL)).fetchone() or ("",)
             await connection.execute(f'LISTEN "{channel}"'.encode())
@@ -66,14 +70,17 @@ class PostgresNews:
             yield ()
             while True:
                 async for notice in connection.notifies(timeout=LOOK_S):
-                    if ids := self._ids_in(notice.payload):
-                        yield ids
+                    if changes := self._changes_in(notice.payload):
+                        yield changes
                 yield ()
 
-    def _ids_in(self, payload: str) -> Sequence[str]:
-        """Return the threads that a payload names; every role of the database may send one."""
-        sender, *ids = payload.split() or [self._sender]
-        return [] if sender == self._sender else list(filter(_is_id, ids))
+    def _changes_in(self, payload: str) -> Sequence[ThreadChange]:
+        """Return what a payload of another node tells; every role of the database may send one."""
+        sender, *words = payload.split() or [self._sender]
+        if sender == self._sender:
+            return []
+        told = (ThreadChange(word.removeprefix(_NEW), word.startswith(_NEW)) for word in words)
+        return [change for change in told if _is_id(change.thread_id)]
 
 
 def _is_id(text: str) -> bool:
@@ -82,8 +89,3 @@ def _is_id(text: str) -> bool:
     except InvalidThreadId:
         return False
     return True
-
-
-def _parts(thread_ids: Sequence[str]) -> Iterator[Sequence[str]]:
-    for first in range(0, len(thread_ids), MAX_IDS):
-        yield thread_ids[first : first + MAX_IDS]
