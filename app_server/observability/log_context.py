@@ -1,4 +1,4 @@
-"""Context variables with the request, the thread and the turn that a line of the log is about.
+"""Context variables with the node, request, thread and turn that a line of the log is about.
 
 Tasks and worker threads inherit them. What outlives a request is started apart.
 Source: docs/operations.md, "Log".
@@ -20,6 +20,8 @@ RequestOrigin: TypeAlias = tuple[int, str | int, str]
 REQUEST: ContextVar[RequestOrigin | None] = ContextVar("request", default=None)
 THREAD: ContextVar[str | None] = ContextVar("thread", default=None)
 TURN: ContextVar[str | None] = ContextVar("turn", default=None)
+NODE: ContextVar[Callable[[], str | None]] = ContextVar("node")
+"""Returns the id that this server has in its group now; unset where there is none."""
 
 
 def bind_request(request: RequestOrigin | None) -> None:
@@ -42,6 +44,8 @@ def start_apart(
     With `thread_id` its lines are about that thread.
     """
     context = Context()
+    if (node := NODE.get(None)) is not None:
+        context.run(NODE.set, node)
     if thread_id is not None:
         context.run(THREAD.set, thread_id)
     context.run(lambda: tasks.start_soon(work, *arguments))
@@ -54,6 +58,9 @@ MAX_ID_CHARS = 128
 def current_ids() -> dict[str, str | int]:
     """Return the ids of the current context, by their names on the wire."""
     ids: dict[str, str | int] = {}
+    node = NODE.get(None)
+    if node is not None and (node_id := node()) is not None:
+        ids["nodeId"] = node_id
     request = REQUEST.get()
     if request is not None:
         connection, request_id, method = request

@@ -18,6 +18,7 @@ import anyio.abc
 import anyio.to_thread
 
 from app_server.config.effective import read_start_settings
+from app_server.observability.log_context import NODE
 from app_server.runtime.http.peer_user import others_are_let_in
 from app_server.runtime.loader import load
 from app_server.server.home import prepare_home
@@ -128,6 +129,9 @@ class AppServer:
         if self._core is not None:
             await self._core.answer_node(stream)
 
+    def _node_id(self) -> str | None:
+        return None if self._core is None else self._core.node_id
+
     def _is_ready(self) -> bool:
         return self._core is not None and self._core.has_lease
 
@@ -148,6 +152,8 @@ class AppServer:
             if settings.node is not None:
                 node = await (await load(_open_node))(settings.node)
             stack.callback(others_are_let_in.reset, others_are_let_in.set(first.lets_others_in))
+            if store is not None:
+                stack.callback(NODE.reset, NODE.set(self._node_id))
             listeners = Listeners(
                 conversation=self.serve_client,
                 on_stdio=self._converse_on_stdio,

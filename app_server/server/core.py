@@ -171,6 +171,11 @@ class Core:
         """Whether this server may write its threads; one with files always may."""
         return self._nodes is None or self._nodes.is_held
 
+    @property
+    def node_id(self) -> str | None:
+        """Id of this server in its group; see Nodes.own_id. None: its threads are in files."""
+        return None if self._nodes is None else self._nodes.own_id
+
     async def answer_client(self, stream: MessageStream) -> None:
         """Hold the conversation with one client."""
         if self._group is None:

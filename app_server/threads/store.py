@@ -140,6 +140,12 @@ class ThreadStore(Protocol):
     async def aclose(self) -> None:
         """Write what is behind, and close the store."""
 
+    def figures(self) -> Mapping[str, int]:
+        """Return what the store counts and measures, by name; none of one of files.
+
+        Source: docs/operations.md, "Diagnostics".
+        """
+
     async def create(self, created: ThreadCreated) -> LiveThread:
         """Begin a thread; when this returns, it is stored (unless it is ephemeral).
 

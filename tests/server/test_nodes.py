@@ -445,3 +445,42 @@ async def test_status_lists_the_nodes_of_a_database(tmp_path: Path, database_url
         # It is taken for dead then, and has no threads to be remembered for.
         await until(lambda: len(status()["nodes"]) == 1)
         b.process.send_signal(signal.SIGCONT)
+
+
+async def test_figures_and_lines_of_the_log_are_of_the_node(
+    tmp_path: Path, database_url: str
+) -> None:
+    async def store_figures(client: WireClient) -> dict[str, int]:
+        gauges = (await client.call("server/diagnostics", {}))["gauges"]
+        found = {gauge["name"]: gauge["value"] for gauge in gauges}
+        return {name: value for name, value in found.items() if name.startswith("store.")}
+
+    database = Database(database_url)
+    async with ScriptedModel().serve() as model:
+        async with node(tmp_path / "a", model, database) as (server, client):
+            thread_id, _ = await held_turn(client, model)
+            before = await store_figures(client)
+            server.process.send_signal(signal.SIGKILL)
+        assert before["store.appends"] > 0
+        assert before["store.appends.synced_p99_us"] >= before["store.appends.synced_p50_us"] > 0
+        assert 0 < before["store.lease.left_ms"] <= LONG_S * 1000
+        assert (before["store.threads.written"], before["store.threads.taken_over"]) == (1, 0)
+        write_config(tmp_path / "b", model.url, f"{FREE}\nlease_seconds = 3")
+        options = ["--store", database.url, "--log-level", "info", "--log-format", "json"]
+        async with running(tmp_path / "b", options=options) as other, other.client() as client:
+            await until(lambda: database.owner(thread_id)[1] == 2)
+            await until_turns(client, thread_id, "interrupted")
+            after = await store_figures(client)
+            assert after.keys() == before.keys()
+            assert (after["store.threads.written"], after["store.threads.taken_over"]) == (1, 1)
+            assert other.process.stderr is not None
+            text = (
+                f"this node writes thread {thread_id}, "
+                "that another one left or died with, in epoch 2"
+            )
+            with anyio.fail_after(WAIT_S):
+                while True:
+                    line = json.loads(await other.process.stderr.readline())
+                    if line["fields"]["message"] == text:
+                        break
+            assert UUID(line["nodeId"]) == database.owner(thread_id)[0]

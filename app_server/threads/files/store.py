@@ -8,7 +8,7 @@ Source: docs/architecture.md, "Threads on disk".
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -233,6 +233,10 @@ class FileStore:
         """Pages of one thread, and searches over all."""
         self.organization = FileOrganization(filing_path(home), self.follower)
         """The projects and sections that threads can be in."""
+
+    def figures(self) -> Mapping[str, int]:
+        """Return nothing: see ThreadStore.figures."""
+        return {}
 
     async def open(self) -> None:
         """Open the indexes and repair the rows that a crash left behind.

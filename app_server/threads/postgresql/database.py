@@ -6,7 +6,7 @@ event loop.
 Source: docs/scale.md, "Connections", "Failures".
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeAlias
 
@@ -113,6 +113,15 @@ class Database:
     def close(self) -> None:
         """Close all connections of the pool. Blocks."""
         self._pool.close()
+
+    def pool_figures(self) -> Mapping[str, int]:
+        """Return how many requests wait for a connection, have waited so far, and how long."""
+        found = self._pool.get_stats()
+        return {
+            "store.pool.waiting": found.get("requests_waiting", 0),
+            "store.pool.waited": found.get("requests_queued", 0),
+            "store.pool.waited_ms": found.get("requests_wait_ms", 0),
+        }
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:

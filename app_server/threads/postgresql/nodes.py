@@ -9,6 +9,7 @@ Source: docs/scale.md, "Nodes".
 import logging
 import os
 import socket
+import threading
 import time
 import uuid
 from collections import deque
@@ -144,6 +145,8 @@ class PostgresNodes:
         """Time of the event loop's clock at which the lease ends; counted from before it was asked
         for, so that it never ends later than for others."""
         self.is_held = False
+        self.taken_over = 0
+        """Threads of dead nodes, or left by their owner, that this server has taken so far."""
         self._database = database
         self._settings = settings
         self._settings_digest = ""
@@ -152,6 +155,7 @@ class PostgresNodes:
         """Number of the advisory lock, once there is a row."""
         self._has_lock = False
         self._renew_at = 0.0
+        self._counting = threading.Lock()
         self._ahead_s = 0.0
         """By how much the database's clock is ahead of the monotonic one of this process."""
         self._may_mark_from = float("inf")
@@ -289,6 +293,11 @@ class PostgresNodes:
     def note_lost(self) -> None:
         """Take note that the log of a thread was found to be another server's."""
         self._tell(ThreadsLost())
+
+    def note_taken_over(self) -> None:
+        """Count a thread of a dead node, or one that its owner left; on any thread."""
+        with self._counting:
+            self.taken_over += 1
 
     def _tell(self, news: LeaseNews) -> None:
         self._news.append(news)

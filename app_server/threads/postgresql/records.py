@@ -21,6 +21,7 @@ import anyio
 import anyio.to_thread
 import psycopg
 
+from app_server.observability.telemetry.metrics import Histogram
 from app_server.threads.failures import TAKEN_OVER, OwnershipLost, StoreUnavailable
 from app_server.threads.log.live import LogEnd
 from app_server.threads.log.reading import load_state
@@ -258,6 +259,11 @@ class GroupAppender:
         self._connection: AsyncConnection | None = None
         self.sessions = 0
         """Connections so far: a crash of PostgreSQL ends the one that there is."""
+        self.times = Histogram()
+        """Of appends, from when they came to when they were answered."""
+        self.largest_group = 0
+        self.fenced = 0
+        """Appends that were refused, as another server has the thread."""
         self._waiting: list[_Append] = []
         self._is_writing = False
 
@@ -267,12 +273,14 @@ class GroupAppender:
         Raises:
             StoreUnavailable: it was not written, or nobody knows whether it was.
         """
+        came_s = time.perf_counter()
         self._waiting.append(append)
         if self._is_writing:
             await append.turn
         if not append.is_over:
             self._is_writing = True
             await self._write_group()
+        self.times.add(time.perf_counter() - came_s)
         if append.failure is not None:
             raise append.failure
 
@@ -285,6 +293,7 @@ class GroupAppender:
                 break
             group.append(append)
         del self._waiting[: len(group)]
+        self.largest_group = max(self.largest_group, len(group))
         try:
             await self._write(group)
         except BaseException:
@@ -342,6 +351,7 @@ class GroupAppender:
         for append in group:
             if _place(append) not in written:
                 append.failure = owner_lost()
+                self.fenced += 1
 
     async def _send(self, group: Sequence[_Append]) -> set[_Place]:
         """Send one statement; the places that were written by it."""

@@ -7,7 +7,7 @@ Source: docs/scale.md, "Who writes a thread".
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -205,6 +205,10 @@ class DatabaseThreads:
 
     def _take(self, thread_id: UUID) -> Holding:
         holding = take(self.database, self.nodes.id, thread_id)
+        if holding.is_left:
+            self.nodes.note_taken_over()
+        since = "that another one left or died with, " if holding.is_left else ""
+        logger.info("this node writes thread %s, %sin epoch %d", thread_id, since, holding.epoch)
         if (kept := self.kept.pop(str(thread_id), None)) is not None and kept[0].is_left:
             return holding._replace(is_left=True)
         return holding
@@ -380,6 +384,22 @@ class PostgresStore:
     def _note_change(self, state: ThreadState) -> None:
         self.lists.note_change(state)
         self.history.note_change(state.id)
+
+    def figures(self) -> Mapping[str, int]:
+        """Return what is counted and measured; see ThreadStore.figures."""
+        synced, unsynced = self._appenders
+        left_s = self.nodes.held_until - time.monotonic() if self.nodes.is_held else 0
+        return {
+            "store.appends": synced.times.count + unsynced.times.count,
+            "store.appends.synced_p50_us": synced.times.quantile_us(0.5),
+            "store.appends.synced_p99_us": synced.times.quantile_us(0.99),
+            "store.appends.largest_group": max(synced.largest_group, unsynced.largest_group),
+            "store.appends.fenced": synced.fenced + unsynced.fenced,
+            "store.lease.left_ms": max(0, round(left_s * 1000)),
+            "store.threads.written": len(self._threads.held),
+            "store.threads.taken_over": self.nodes.taken_over,
+            **self._database.pool_figures(),
+        }
 
     async def aclose(self) -> None:
         """Write what is behind and close the connections."""
