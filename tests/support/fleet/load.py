@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from tests.support.fleet.nodes import Fleet
 from tests.support.harness import WAIT_S, WireClient, WireError
-from tests.support.model import Script, calls, says
+from tests.support.model import Gate, Script, calls, says
 from tests.support.receiver.signals import signal
 from tests.support.turn_tools.command_questions import QUESTION, command
 
@@ -100,10 +100,13 @@ class Told:
 
 
 @asynccontextmanager
-async def load_on(fleet: Fleet, clients: int) -> AsyncIterator[Told]:
-    """Have clients work while the context lasts; each has a thread, and goes to any node."""
+async def load_on(fleet: Fleet, clients: int, *, turn_s: float = 0.0) -> AsyncIterator[Told]:
+    """Have clients work while the context lasts; each has a thread, and goes to any node.
+
+    The model takes `turn_s` for an answer.
+    """
     told, over = Told(ran=fleet.folder / "ran"), asyncio.Event()
-    fleet.model.choose = _Model(fleet.folder / "ran").choose
+    fleet.model.choose = _Model(fleet.folder / "ran", turn_s).choose
     working = [
         asyncio.create_task(_Client(fleet, number, told, over).work()) for number in range(clients)
     ]
@@ -120,11 +123,19 @@ async def load_on(fleet: Fleet, clients: int) -> AsyncIterator[Told]:
 class _Model:
     """Has commands run that inputs want, each once as far as it is told."""
 
-    def __init__(self, ran: Path) -> None:
+    def __init__(self, ran: Path, answer_s: float) -> None:
         self._ran = ran
+        self._answer_s = answer_s
 
     def choose(self, request: dict[str, Any]) -> Script:
         """Call the command of the last input, unless it was called."""
+        if not self._answer_s:
+            return self._script(request)
+        gate = Gate()
+        asyncio.get_running_loop().call_later(self._answer_s, gate.opened.set)
+        return [gate, *self._script(request)]
+
+    def _script(self, request: dict[str, Any]) -> Script:
         items = request["input"]
         texts = [
             found[0]
