@@ -95,10 +95,13 @@ class ThreadDelivery:
         ends_ms = await self._entries.expire(thread_id, effects)
         if ends_ms is not None:
             self._schedule.add_after(thread_id, (ends_ms - self._ports.clock.now_ms()) / 1000)
+        session = self._ports.sessions.find(thread_id)
+        if session is not None:
+            # It may have been loaded just now, from a log to which another server has appended.
+            await self._entries.follow(session.log.state, effects)
         waiting = self._entries.open.waiting(thread_id)
         if not waiting:
             return Progress.DONE
-        session = self._ports.sessions.find(thread_id)
         if session is None or session.slot.closed or thread_id in self._being_loaded:
             return Progress.MUST_LOAD
         with anyio.CancelScope(shield=True):

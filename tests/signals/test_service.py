@@ -562,6 +562,24 @@ async def test_a_turn_begins_though_its_sender_has_gone_while_it_was_accepted(ho
         await home.until(("s1", "inHistory"))
 
 
+async def test_a_thread_that_is_loaded_meanwhile_takes_nothing_that_its_log_has(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.threads.stored["t"] = begin(created(thread_id="t"))
+
+    async def require_free(thread_id: str) -> None:
+        if home.ledger.find("router", "s2") is not None and not home.threads.loaded:
+            # Another server has taken the first one, and let the thread go.
+            home.session().append(SignalMark(source="router", id="s1", item_id="item 1"))
+
+    monkeypatch.setattr(home.threads, "require_free", require_free)
+    async with running(home):
+        await home.deliver("s1")
+        await home.deliver("s2")
+        assert [message.mark.id for message in home.threads.loaded["t"].received] == ["s2"]
+        assert stored(home) == [("s1", "inHistory", None), ("s2", "inHistory", None)]
+
+
 async def test_a_signal_ends_while_it_waits(home: Home) -> None:
     home.threads.stored["t"] = None
     home.threads.gate = anyio.Event()
