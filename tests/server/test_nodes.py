@@ -16,9 +16,11 @@ import anyio
 import psycopg
 import pytest
 
+from tests.support.fleet.nodes import url_of
+from tests.support.fleet.proxy import DatabaseProxy
 from tests.support.harness import WAIT_S, WireClient, write_config
 from tests.support.model import Gate, ScriptedModel, calls, says
-from tests.support.postgresql import Cluster, prepare, running_cluster
+from tests.support.postgresql import Cluster, name_of, prepare, running_cluster
 from tests.support.processes import Running, run_cli, running
 from tests.support.receiver.signals import deliver
 from tests.support.turn_tools.command_questions import command
@@ -200,6 +202,69 @@ async def test_a_node_that_was_stopped_and_replaced_writes_and_begins_nothing_mo
         assert (await client.turn(idle, "again"))["status"] == "completed"
         await other.call("thread/resume", {"threadId": thread_id})
         assert (await other.turn(thread_id, "again"))["status"] == "completed"
+
+
+async def until_gone(pid: int) -> None:
+    """Wait until a process has ended."""
+    with anyio.fail_after(WAIT_S):
+        while Path(f"/proc/{pid}").exists():
+            await anyio.sleep(0.1)
+
+
+async def test_a_node_that_is_cut_off_ends_what_it_runs_and_is_replaced(
+    tmp_path: Path, database_url: str, cluster: Cluster
+) -> None:
+    database, pid = Database(database_url), tmp_path / "pid"
+    gate = Gate()
+    async with (
+        ScriptedModel().serve() as model,
+        DatabaseProxy(cluster.folder).listening() as proxy,
+    ):
+        write_config(tmp_path / "a", model.url, f"{FREE}\nlease_seconds = 3")
+        write_config(tmp_path / "b", model.url, f"{FREE}\nlease_seconds = 3")
+        cut_off = ["--store", url_of([proxy], name_of(database_url))]
+        async with (
+            running(tmp_path / "a", options=cut_off) as server,
+            server.client() as client,
+            running(tmp_path / "b", options=["--store", database_url]) as other_server,
+            other_server.client() as other,
+        ):
+            runs = command(f"echo $$ > {pid}; exec sleep 600", yield_time_ms=250)
+            model.scripts += [calls(runs), [gate, *says("late")]]
+            thread_id = await client.start_thread()
+            await start_turn(client, thread_id, "go")
+            await gate.wait_until_reached()
+            await queue(client, thread_id, "queued")
+            waiting, at_model = await held_turn(client, model)
+            proxy.is_silent = True
+            began_s = time.monotonic()
+            await until(lambda: database.owner(thread_id)[1] == 2)
+            await until(lambda: database.has_interrupted(waiting))
+            taken_s = time.monotonic() - began_s
+            sys.stdout.write(f"taken over after {taken_s:.1f} s; a lease of 3 s\n")
+            # Its own clients are told, and its command ends, although it hears of nobody.
+            ended: dict[str, str] = {}
+            while len(ended) < 2:
+                params = (await client.wait_for("turn/completed"))["params"]
+                ended[params["threadId"]] = params["turn"]["status"]
+            assert ended == {thread_id: "interrupted", waiting: "interrupted"}
+            await until_gone(int(pid.read_text()))
+            refused = await client.refusal("thread/start", {})
+            assert (refused.data["code"], refused.data["retriable"]) == ("storageFailed", True)
+            # By whether a connection was open or had to be.
+            assert refused.data["reason"] in ("databaseUnavailable", "databaseBusy")
+            # The queue goes on at the node that took over.
+            gate.opened.set()
+            at_model.opened.set()
+            await until_turns(other, thread_id, "interrupted", "completed")
+            log = database.log(thread_id), database.log(waiting)
+            proxy.heal()
+            closed = {(await client.wait_for("thread/closed"))["params"]["threadId"] for _ in "ab"}
+            assert closed == {thread_id, waiting}
+            assert (database.log(thread_id), database.log(waiting)) == log
+            assert (await client.turn(await client.start_thread(), "again"))["status"] == (
+                "completed"
+            )
 
 
 async def test_an_answer_to_a_question_of_a_node_that_was_replaced_begins_nothing(
