@@ -79,6 +79,7 @@ DEMO_END = """\
 examples:
   app-server demo                turns, an MCP tool, a signal, and a restart that loses nothing
   app-server demo --tools        what commands and patches can do, and what the sandbox stops
+  app-server demo --fleet        two nodes on one PostgreSQL; one dies, and its thread goes on
 
 The exit status is 0 if every check holds, else 1. What comes next:
   app-server --listen ws://127.0.0.1:4500     serve editors and terminals
@@ -113,10 +114,14 @@ def mcp_server_parser() -> argparse.ArgumentParser:
 def demo_parser() -> argparse.ArgumentParser:
     """Make the parser of `demo`."""
     parser = command_parser(
-        "app-server", DEMO, DEMO_END, usage="app-server demo [--apps | --signals | --tools]"
+        "app-server",
+        DEMO,
+        DEMO_END,
+        usage="app-server demo [--apps | --fleet | --signals | --tools]",
     )
     for name, text in (
         ("--apps", "apps of a hosted endpoint that this package ships"),
+        ("--fleet", "two nodes on one database, and the death of one; needs PostgreSQL"),
         ("--signals", "two agents, one asks and the other is woken; then a crash in between"),
         ("--tools", "commands and patches in a scratch repository, questions, the sandbox"),
     ):

@@ -100,6 +100,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="apps of a hosted endpoint that this package ships",
     )
     demos.add_argument(
+        "--fleet",
+        action="store_true",
+        help="two nodes on one database, and the death of one; needs PostgreSQL",
+    )
+    demos.add_argument(
         "--signals",
         action="store_true",
         help="two agents, one asks and the other is woken; then a crash in between",
@@ -289,7 +294,7 @@ SYSTEMD_STATES = {"serving": "READY=1", "stopping": "STOPPING=1"}
 GENERATE_COMMANDS = ("generate-json-schema", "generate-ts", "schema")
 """Commands of app_server/cli/schema.py, which launchers put behind options."""
 MCP_SERVER = "mcp-server"
-DEMOS = ("apps", "signals", "tools")
+DEMOS = ("apps", "fleet", "signals", "tools")
 PROGRAM = "app-server"
 COMMANDS = (PROGRAM, "serve", MCP_SERVER, "demo")
 

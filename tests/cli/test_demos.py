@@ -51,7 +51,9 @@ def test_the_demo_of_tools_checks_every_step(tmp_path: Path) -> None:
 def test_one_demo_is_shown_at_a_time() -> None:
     result = run_cli("demo", "--tools", "--apps")
     assert result.returncode == 2
-    assert "demo shows one thing at a time: --apps or --signals or --tools" in result.stderr
+    assert (
+        "demo shows one thing at a time: --apps or --fleet or --signals or --tools" in result.stderr
+    )
 
 
 @claim("process:demo")

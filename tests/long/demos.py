@@ -1,4 +1,4 @@
-"""The three demos over and over, beside processes that keep every core busy.
+"""The demos without PostgreSQL over and over, beside processes that keep every core busy.
 
 `python -m tests.long.demos` runs each 50 times and shows what a failing one said; the exit status
 is 0 only if none failed.

@@ -1,4 +1,4 @@
-"""A server as a child process with a home of its own."""
+"""A server as a child process with a home of its own, and programs that run beside it."""
 
 import asyncio
 import contextlib
@@ -9,15 +9,19 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import anyio
 
 from app_server.clients.demo.transcript import Transcript
+from app_server.config.store_url import STORE_VARIABLE
 from app_server.peer.connection import Client, open_client
 from protocol.model import Json
 
 START_S = 300.0
 STOP_S = 60.0
+RUN_S = 300.0
+"""For a program that runs to its end."""
 WAIT_S = 300.0
 """For each answer and event: a demo that fails on a busy machine shows nothing."""
 
@@ -67,7 +71,7 @@ async def start_server(home: Path) -> AsyncIterator[ServerProcess]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "app_server.cli.serve", "--listen", "ws://127.0.0.1:0", "--home", str(home)),
-        env={key: value for key, value in os.environ.items() if key != "OPENAI_API_KEY"},
+        env=environment(),
         cwd=home,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -102,6 +106,51 @@ async def stop_server(transcript: Transcript, server: ServerProcess) -> None:
     """Stop a server as a step of a demo."""
     with transcript.step("Stop the server with SIGTERM"):
         transcript.check("it ends by itself", await server.stop() == 0)
+
+
+def environment() -> dict[str, str]:
+    """Return the variables of a server: without a key of the user's, or another database."""
+    left_out = ("OPENAI_API_KEY", STORE_VARIABLE)
+    return {
+        key: value
+        for key, value in os.environ.items()
+        if key not in left_out and not key.startswith("PG")
+    }
+
+
+async def run_to_end(*command: str, wait_s: float = RUN_S, **options: Any) -> str:
+    """Run a program to its end and return what it said; it is killed if it is not waited for.
+
+    `options` are those of a subprocess.
+
+    Raises:
+        OSError: it cannot be started.
+        RuntimeError: its exit status is not 0; the text has what it said.
+        TimeoutError: it did not end within `wait_s`.
+    """
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+        start_new_session=True,
+        **options,
+    )
+    name = Path(command[0]).name
+    try:
+        async with asyncio.timeout(wait_s):
+            said = (await process.communicate())[0].decode(errors="replace").strip()
+    except TimeoutError as exc:
+        raise TimeoutError(f"{name} did not end in {wait_s:g} s") from exc
+    finally:
+        if process.returncode is None:
+            # With what it has started.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+    if process.returncode != 0:
+        raise RuntimeError(f"{name} ended with status {process.returncode}: {said}")
+    return said
 
 
 async def _read_url(process: asyncio.subprocess.Process) -> str:

@@ -19,14 +19,14 @@ SERVERS_S = 300.0
 """For each of them to be ready; a Python process alone takes seconds on a busy machine."""
 
 
-def configure(home: Path, more: str = "") -> None:
+def configure(home: Path, more: str = "", settings: str = "") -> None:
     """Choose the offline model, and a real MCP server that this package ships.
 
-    `more` is said of that server besides.
+    `more` is said of that server besides; `settings` are lines of TOML in front of it.
     """
     command = to_json(sys.executable).decode()
     (home / "config.toml").write_text(
-        f'model_provider = "offline"\n\n[mcp_servers.{SERVER}]\n'
+        f'model_provider = "offline"\n{settings}\n[mcp_servers.{SERVER}]\n'
         f"command = {command}\nargs = ['-m', 'app_server.clients.demo.tools']\n{more}"
     )
 

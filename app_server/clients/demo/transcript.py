@@ -1,5 +1,7 @@
 """Readable transcript of a demo: steps with durations, messages and checks."""
 
+import asyncio
+import signal
 import sys
 import tempfile
 import time
@@ -8,7 +10,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
 
-from app_server.runtime.standard_streams import one_line
+import anyio
+
+from app_server.runtime.standard_streams import one_line, print_to_stderr
 from protocol.jsonrpc.errors import RpcError
 
 BOLD, DIM, GREEN, RED, CYAN, RESET = (
@@ -26,6 +30,10 @@ MAX_LINE = 160
 
 class CheckFailed(Exception):
     """Failed check of a step."""
+
+
+class NotInstalled(Exception):
+    """Missing program or package that a demo needs; the text says how to get it."""
 
 
 class Transcript:
@@ -81,14 +89,35 @@ class Transcript:
 async def run_demo(scenario: Callable[[Transcript, Path], Awaitable[None]]) -> int:
     """Run a demo in a folder of its own, which is removed afterwards.
 
-    Returns the exit status: 0 only if every step was checked.
+    Returns the exit status: 0 only if every step was checked. A closed terminal (SIGHUP) and
+    SIGTERM end it as SIGINT does, with what it has started.
     """
+    _end_by_interrupt(signal.SIGHUP, signal.SIGTERM)
     transcript = Transcript()
     with tempfile.TemporaryDirectory(prefix="app-server-demo-") as folder:
         try:
             await scenario(transcript, Path(folder))
+        except NotInstalled as exc:
+            print_to_stderr(f"app-server demo: {exc}")
+            return 1
+        except anyio.EndOfStream:
+            transcript.close("The demo failed: a server closed its connection, or ended.")
+            return 1
         except (CheckFailed, RpcError, TimeoutError, RuntimeError, OSError) as exc:
             transcript.close(f"The demo failed: {type(exc).__name__}: {exc}")
             return 1
     transcript.close(f"All {transcript.checks} checks hold.")
     return 0
+
+
+def _end_by_interrupt(*numbers: signal.Signals) -> None:
+    loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        # Once: a second interrupt would end the cleaning up.
+        for number in numbers:
+            loop.add_signal_handler(number, lambda: None)
+        signal.raise_signal(signal.SIGINT)
+
+    for number in numbers:
+        loop.add_signal_handler(number, end)
