@@ -140,6 +140,7 @@ class ThreadStore(Protocol):
     async def aclose(self) -> None:
         """Write what is behind, and close the store."""
 
+    @property
     def figures(self) -> Mapping[str, int]:
         """Return what the store counts and measures, by name; none of one of files.
 

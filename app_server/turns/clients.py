@@ -6,7 +6,7 @@ Source: docs/wire.md, "Turns".
 from collections.abc import Collection, Sequence
 from typing import Literal, Protocol, TypeAlias
 
-from app_server.mcp.servers.server_set import ServerNews
+from app_server.mcp.servers.server import ServerNews
 from app_server.threads.log.state import TurnState
 from protocol.host.environments import EnvironmentConnectionNotification
 from protocol.integrations.mcp import (

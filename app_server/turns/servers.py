@@ -26,8 +26,8 @@ from app_server.mcp.catalog.config import McpSettings, credential_variables
 from app_server.mcp.catalog.tables import read_mcp_settings
 from app_server.mcp.elicitation import ServerQuestion
 from app_server.mcp.errors import NotLoggedIn
-from app_server.mcp.servers.server import McpServer, Status
-from app_server.mcp.servers.server_set import ServerNews, ServerSet
+from app_server.mcp.servers.server import McpServer, ServerNews, Status
+from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.servers.waits import (
     WantedServers,
     grace_ends_at,

@@ -24,7 +24,8 @@ from app_server.mcp.catalog.config import HttpTransport, McpSettings, ServerConf
 from app_server.mcp.elicitation import ServerQuestion
 from app_server.mcp.servers.pool import ServerPool
 from app_server.mcp.servers.requests import call_tool
-from app_server.mcp.servers.server_set import ServerNews, ServerSet
+from app_server.mcp.servers.server import ServerNews
+from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.tools.table import Tool
 from app_server.mcp_wire.errors import McpError
 from protocol.model import JsonObject

@@ -109,7 +109,7 @@ async def _measure(services: Services) -> dict[str, int]:
         "memory.events": services.hub.streams.total_events,
         "memory.histories_bytes": memory.histories,
         "runtime.tasks": len(asyncio.all_tasks()),
-        **services.store.figures(),
+        **services.store.figures,
     }
 
 

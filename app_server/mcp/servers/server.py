@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import anyio
 import anyio.abc
@@ -67,6 +67,15 @@ Status: TypeAlias = Literal[
 ]
 
 ServerStep: TypeAlias = Literal["starting", "ready", "failed", "cancelled", "toolsChanged"]
+
+
+class ServerNews(NamedTuple):
+    """What is new of a server: how far its start has come, or that it has other tools."""
+
+    name: str
+    step: ServerStep
+    error: str | None
+    """The text of a failure."""
 
 
 SayStep: TypeAlias = Callable[[str, ServerStep, str | None], None]

@@ -6,7 +6,7 @@ Source: docs/mcp.md, "Connections", "Reload".
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import anyio
 import anyio.abc
@@ -17,7 +17,7 @@ from app_server.mcp.elicitation import ElicitationPort
 from app_server.mcp.errors import UnknownServer
 from app_server.mcp.record import Learned
 from app_server.mcp.servers.pool import ServerPool
-from app_server.mcp.servers.server import McpServer, SayStep, ServerStep
+from app_server.mcp.servers.server import McpServer, SayStep, ServerNews, ServerStep
 from app_server.mcp.tools.listing import Listing
 from app_server.mcp.tools.table import McpToolTable, McpToolTables
 from app_server.observability.log_context import THREAD, start_apart
@@ -27,15 +27,6 @@ MAX_RETURN_S = 60.0
 
 STARTS_AT_ONCE = 8
 """Servers that are started before others of the event loop have their turn."""
-
-
-class ServerNews(NamedTuple):
-    """What is new of a server: how far its start has come, or that it has other tools."""
-
-    name: str
-    step: ServerStep
-    error: str | None
-    """The text of a failure."""
 
 
 TakeNews: TypeAlias = Callable[[Sequence[ServerNews]], None]

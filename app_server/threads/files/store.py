@@ -234,6 +234,7 @@ class FileStore:
         self.organization = FileOrganization(filing_path(home), self.follower)
         """The projects and sections that threads can be in."""
 
+    @property
     def figures(self) -> Mapping[str, int]:
         """Return nothing: see ThreadStore.figures."""
         return {}

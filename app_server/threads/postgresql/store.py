@@ -385,6 +385,7 @@ class PostgresStore:
         self.lists.note_change(state)
         self.history.note_change(state.id)
 
+    @property
     def figures(self) -> Mapping[str, int]:
         """Return what is counted and measured; see ThreadStore.figures."""
         synced, unsynced = self._appenders

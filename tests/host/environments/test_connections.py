@@ -68,7 +68,6 @@ async def test_a_lost_connection_fails_calls_at_once_and_the_next_turn_connects_
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Try again soon."""
-    monkeypatch.setattr("app_server.mcp.servers.server.RETRY_WAITS_S", (0, 0))
     monkeypatch.setattr(remote_environment, "FIRST_RETRY_S", 0.01)
     monkeypatch.setattr(remote_environment, "MAX_RETRY_S", 0.05)
 
@@ -82,6 +81,8 @@ async def test_a_server_that_failed_while_its_exec_server_was_away_starts_when_t
 ) -> None:
     config = stdio_server("raw", environment_id=FAR)
     async with serve(tmp_path, config=config) as served, served.client() as client:
+        assert served.services is not None
+        served.services.mcp_pool.retry_waits_s = (0, 0)
         async with exec_server() as far:
             address = far.url
         await add(client, address)
@@ -114,6 +115,8 @@ async def test_a_server_that_waits_starts_in_the_environment_that_takes_the_plac
         serve(tmp_path, config=config) as served,
         served.client() as client,
     ):
+        assert served.services is not None
+        served.services.mcp_pool.retry_waits_s = (0, 0)
         await add(client, NOWHERE)
         await client.start_thread()
         assert (await settled(client))[0] == "failed"
