@@ -266,6 +266,7 @@ class GroupAppender:
         """Appends that were refused, as another server has the thread."""
         self._waiting: list[_Append] = []
         self._is_writing = False
+        self._is_closed = False
 
     async def append(self, append: _Append) -> None:
         """Write an append; the caller shields it from being cancelled.
@@ -340,7 +341,7 @@ class GroupAppender:
                     for append in group:
                         await self._write_until([append], until)
                     return
-                is_over = not self._nodes.is_held or time.monotonic() > until
+                is_over = not self._nodes.is_held or time.monotonic() > until or self._is_closed
                 if failure.reason != "databaseUnavailable" or is_over:
                     for append in group:
                         append.failure = failure if self._nodes.is_held else lease_lost()
@@ -391,7 +392,7 @@ class GroupAppender:
         except psycopg.Error as exc:
             raise self._failed(exc) from exc
         except TimeoutError as exc:
-            await self.aclose()
+            await self._drop_connection()
             text = "the database does not answer"
             raise StoreUnavailable(text, "databaseUnavailable", retriable=True) from exc
 
@@ -403,13 +404,21 @@ class GroupAppender:
         return failure_of(error)
 
     async def _connected(self) -> AsyncConnection:
+        if self._is_closed:
+            # What is still under way would leave a connection open.
+            text = "the store is closed"
+            raise StoreUnavailable(text, "databaseUnavailable", retriable=True)
         if self._connection is None or self._connection.closed:
             self._connection = await self._database.connect_async(synced=self._synced)
             self.sessions += 1
         return self._connection
 
     async def aclose(self) -> None:
-        """Close the connection."""
+        """Close the connection; nothing is written any more."""
+        self._is_closed = True
+        await self._drop_connection()
+
+    async def _drop_connection(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()

@@ -78,7 +78,10 @@ async def test_a_node_that_was_marked_begins_anew_under_another_id(database_url:
         with pytest.raises(OwnershipLost):
             await thread.require_owned()
         assert store.nodes.own_id != own_id
-        assert [node.is_dead for node in await store.nodes.all()] == [True, False]
+        with anyio.fail_after(WAIT_S):
+            # Its threads are lost before it is there again.
+            while [node.is_dead for node in await store.nodes.all()] != [True, False]:
+                await anyio.sleep(0.01)
         again = await store.load(thread.id)
         await again.require_owned()
         # The news may be acted upon after this: it is about the other one alone.
