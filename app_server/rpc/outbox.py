@@ -17,8 +17,6 @@ import anyio
 from pydantic_core import to_json
 
 from app_server.rpc.message_stream import OutboxLimits
-from protocol.contract.methods import METHOD_OF
-from protocol.integrations.mcp import McpServerStartupState, McpServerStatusUpdatedNotification
 from protocol.jsonrpc.envelope import render_notification
 from protocol.model import WireModel
 from protocol.turns.items import (
@@ -122,12 +120,6 @@ class Outgoing:
     def _rendered(self, form: Form) -> str:
         if self.is_delta:
             return _render_delta(self.key, self.at_ms, self.seq, form, self.piece)
-        if (
-            type(self.event) is McpServerStatusUpdatedNotification
-            and self.event.error is None
-            and self.event.failure_reason is None
-        ):
-            return _render_step(self.event, self.at_ms, self.seq, form)
         render = _render_output if _OUTPUT in self.event.__dict__ else _render
         return render(self.method, self.event, self.at_ms, self.seq, form)
 
@@ -172,31 +164,6 @@ def _around(key: Any, experimental: bool, jsonrpc: bool) -> tuple[str, str]:
     event = event_type.model_construct(**members, delta="")
     text = _render(method, event, 0, None, (experimental, jsonrpc, False))
     head, _, tail = text.partition(_EMPTY)
-    return head, tail.removesuffix("0}")
-
-
-_NO_THREAD = '"threadId":""'
-
-
-def _render_step(
-    event: McpServerStatusUpdatedNotification, at_ms: int, seq: int | None, form: Form
-) -> str:
-    """Write a step of a server's start as `_render` would: each thread has two of each server."""
-    experimental, jsonrpc, numbered = form
-    head, tail = _around_thread(event.name, event.status, experimental, jsonrpc)
-    number = f',"seq":{seq}' if numbered and seq is not None else ""
-    return f'{head}"threadId":{to_json(event.thread_id).decode()}{tail}{at_ms}{number}}}'
-
-
-@lru_cache(maxsize=256)
-def _around_thread(
-    name: str, status: McpServerStartupState, experimental: bool, jsonrpc: bool
-) -> tuple[str, str]:
-    """Render what stands before and behind the thread in one step of all starts of a server."""
-    event = McpServerStatusUpdatedNotification(thread_id="", name=name, status=status)
-    method = METHOD_OF[type(event).__name__]
-    text = _render(method, event, 0, None, (experimental, jsonrpc, False))
-    head, _, tail = text.partition(_NO_THREAD)
     return head, tail.removesuffix("0}")
 
 

@@ -10,11 +10,6 @@ from app_server.rpc.outbox import DELTAS, Outgoing
 from protocol.contract.methods import METHOD_OF
 from protocol.host.commands import CommandExecOutputDeltaNotification
 from protocol.host.processes import ProcessOutputDeltaNotification
-from protocol.integrations.mcp import (
-    McpServerStartupFailureReason,
-    McpServerStartupState,
-    McpServerStatusUpdatedNotification,
-)
 from protocol.jsonrpc.envelope import render_notification
 from protocol.model import WireModel
 
@@ -57,30 +52,3 @@ def test_output_is_written_as_any_other_event(program_id: str, encoded: str) -> 
         outgoing = Outgoing(METHOD_OF[type(event).__name__], event, 7)
         whole = render_notification(outgoing.method, event, 7, jsonrpc=jsonrpc)
         assert outgoing.text((True, jsonrpc, False)) == whole
-
-
-@pytest.mark.parametrize("thread_id", ["t", 'q"u', "", None])
-@pytest.mark.parametrize("name", ["raw", '"threadId":""', "ü\n"])
-@pytest.mark.parametrize("status", ["starting", "ready", "failed", "cancelled"])
-@pytest.mark.parametrize("error", [None, "broken"])
-def test_a_step_of_a_server_is_written_as_any_other_event(
-    thread_id: str | None, name: str, status: McpServerStartupState, error: str | None
-) -> None:
-    again: McpServerStartupFailureReason | None = (
-        None if error is None else "reauthenticationRequired"
-    )
-    event = McpServerStatusUpdatedNotification(
-        thread_id=thread_id, name=name, status=status, error=error, failure_reason=again
-    )
-    flags = (True, False)
-    for seq, *form in itertools.product((None, 5), flags, flags, flags):
-        experimental, jsonrpc, numbered = form
-        outgoing = Outgoing(METHOD_OF[type(event).__name__], event, 7, seq)
-        assert outgoing.text((experimental, jsonrpc, numbered)) == render_notification(
-            outgoing.method,
-            event,
-            7,
-            jsonrpc=jsonrpc,
-            experimental=experimental,
-            seq=seq if numbered else None,
-        )
