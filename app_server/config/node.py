@@ -27,7 +27,8 @@ OWN_KEYS = frozenset({"store", ADDRESS_KEY, SECRET_KEY})
 """Keys of config.toml that may differ between the nodes of a group."""
 SHARED_FILES = ("hooks.json", "AGENTS.md", "AGENTS.override.md")
 RULES = "rules/*.rules"
-MAX_RULES_FILES = 1000
+MAX_RULES_FILES = 64
+"""As many as are read (docs/tools.md)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from app_server.server.home import prepare_home
 from app_server.server.listeners import Listeners, accept_failures_logged_once
 from app_server.server.settings import Settings, Substitutes
 from app_server.transport.stdio import open_stdio
-from app_server.transport.websocket import NodeEntrance
+from app_server.transport.websocket import NodeEntrance, always_ready
 
 if TYPE_CHECKING:
     from app_server.config.node import GroupSettings
@@ -46,11 +46,6 @@ Phase = Literal["serving", "stopping"]
 
 def _unreported(phase: Phase) -> None:
     """Do nothing; the default of a callback."""
-
-
-def _at_once() -> bool:
-    # Requests wait until they can be served.
-    return True
 
 
 class AppServer:
@@ -161,7 +156,7 @@ class AppServer:
                 tasks=background,
                 tokens=await self._token_gate(stack),
                 origins=settings.guards.origins,
-                is_ready=self._is_ready if settings.store is not None else _at_once,
+                is_ready=self._is_ready if settings.store is not None else always_ready,
                 nodes=None if node is None else NodeEntrance(node.tokens, self.serve_node),
             )
             opened = [

@@ -310,7 +310,8 @@ READY_PATH = "/readyz"
 HEALTH_PATHS = frozenset({READY_PATH, "/healthz"})
 
 
-def _always() -> bool:
+def always_ready() -> bool:
+    """Return True: requests wait until they can be served."""
     return True
 
 
@@ -326,7 +327,7 @@ class Admission:
     """Whether `Host` must be a name or an address of this machine."""
     nodes: "NodeTokens | None" = None
     """Check of other nodes' tokens; None where there are none."""
-    is_ready: Callable[[], bool] = _always
+    is_ready: Callable[[], bool] = always_ready
     """Whether new clients should come here, for those who ask before they connect."""
 
     async def refusal(self, connection: ServerConnection, request: Request) -> Response | None:
@@ -539,7 +540,7 @@ async def listen_tcp(
     tokens: "TokenGate | None" = None,
     origins: frozenset[str] = frozenset(),
     nodes: NodeEntrance | None = None,
-    is_ready: Callable[[], bool] = _always,
+    is_ready: Callable[[], bool] = always_ready,
 ) -> AsyncIterator[OpenListener]:
     """Serve WebSockets on an IP address while the context lasts.
 
@@ -574,7 +575,7 @@ async def listen_unix(
     conversation: Conversation,
     limits: WebSocketLimits,
     *,
-    is_ready: Callable[[], bool] = _always,
+    is_ready: Callable[[], bool] = always_ready,
 ) -> AsyncIterator[OpenListener]:
     """Serve WebSockets on a Unix socket while the context lasts.
 
