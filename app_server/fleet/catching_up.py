@@ -1,8 +1,8 @@
-"""What a client has been told of a thread over a link, and what it has missed when that was lost.
+"""Bring a client up to date with a thread whose owner was lost.
 
-`Followed` follows the events of a thread's newest turn as they pass. After the link was lost, the
-newest turns of the log say what the client has not been told. The next owner may be in the middle
-of a turn meanwhile: what comes from there is told once, too.
+`DeliveredTurn` records the events of a thread's newest turn as they pass. After the link was lost,
+the newest turns of the log say which ones the client was not sent. The next owner may be in the
+middle of a turn meanwhile: events from there are sent once, too.
 Source: docs/scale.md, "When an owner dies".
 """
 
@@ -40,8 +40,8 @@ class Mark(NamedTuple):
 
 
 @dataclass(slots=True)
-class Followed:
-    """What a client has been told of a thread's newest turn."""
+class DeliveredTurn:
+    """Record of the events of a thread's newest turn that a client was sent."""
 
     turn_id: str | None = None
     """None: there was no turn yet."""
@@ -54,8 +54,8 @@ class Followed:
     """Events that it was told by the log, and that may still come."""
 
     @classmethod
-    def shown(cls, turns: Sequence[JsonObject]) -> Self:
-        """Take the turns that an answer shows, as JSON, the newest at the end."""
+    def from_answer(cls, turns: Sequence[JsonObject]) -> Self:
+        """Record the turns of an answer as sent; they are JSON, the newest at the end."""
         if not turns:
             return cls()
         turn = turns[-1]
@@ -123,8 +123,8 @@ def _mark_of(event: WireModel) -> Mark:
     raise TypeError(type(event))
 
 
-def missed(thread_id: str, seen: Followed, turns: Sequence[Turn]) -> Iterator[WireModel]:
-    """Give the events that bring a client up to date; see Followed.brought_up.
+def missed(thread_id: str, seen: DeliveredTurn, turns: Sequence[Turn]) -> Iterator[WireModel]:
+    """Give the events that bring a client up to date; see DeliveredTurn.brought_up.
 
     Of an item that a client has seen begin, it is sent the end alone, as of one that it has not.
     """

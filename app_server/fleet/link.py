@@ -21,7 +21,7 @@ from app_server.fleet.catching_up import (
     ITEM_STARTED,
     TURN_COMPLETED,
     TURN_STARTED,
-    Followed,
+    DeliveredTurn,
     Mark,
 )
 from app_server.peer.node import NodeSocket, NodeUnreachable
@@ -77,9 +77,10 @@ class _Call:
     request: Request
     answer: asyncio.Future[tuple[str, bool]]
     """Its text for the client, and whether it is an error."""
-    seen: Followed | None
-    """What the client will have been told of the thread with the answer, unless that shows turns;
-    None: it does not follow the thread by it."""
+    seen: DeliveredTurn | None
+    """Record for a thread that the client follows from the answer on, unless that shows turns.
+
+    None: the client does not begin to follow one."""
     is_of_batch: bool
 
 
@@ -110,7 +111,7 @@ class NodeLink:
     def __init__(self, owner: Owner, socket: NodeSocket, end: LinkEnd) -> None:
         self.owner = owner
         self.is_lost = False
-        self.followed: dict[str, Followed] = {}
+        self.followed: dict[str, DeliveredTurn] = {}
         """Threads whose events come over this link."""
         self._ended: dict[str, str] = {}
         """By threads that it does not follow any more, the event that said so, until news do."""
@@ -138,8 +139,8 @@ class NodeLink:
         """Whether it can be closed without anybody missing anything."""
         return not self.followed and not self._calls
 
-    def tells(self, thread_id: str, method: str) -> bool:
-        """Whether the client hears of a change of a list from the node, or has heard of it."""
+    def notifies(self, thread_id: str, method: str) -> bool:
+        """Whether the node sends the client a change of a list, or has sent it."""
         if method == "thread/unarchived" or self._ended.get(thread_id) == method:
             return self._ended.pop(thread_id, None) == method or thread_id in self.followed
         return thread_id in self.followed or thread_id in self._ended
@@ -194,7 +195,7 @@ class NodeLink:
         self,
         request: Request,
         context: RequestContext[object],
-        seen: Followed | None = None,
+        seen: DeliveredTurn | None = None,
     ) -> tuple[str, bool]:
         """Have the node answer; the text for the client, and whether it is an error.
 
@@ -273,7 +274,7 @@ class NodeLink:
             # Now, and not by whoever asked: the next frame may be an event of the thread.
             thread = from_json(text)["result"]["thread"]
             turns = thread["turns"]
-            self.followed[thread["id"]] = Followed.shown(turns) if turns else call.seen
+            self.followed[thread["id"]] = DeliveredTurn.from_answer(turns) if turns else call.seen
 
     def _note(self, method: str, text: str) -> bool:
         """Note what a client is told of a thread; False: it has been told already."""
@@ -288,7 +289,7 @@ class NodeLink:
         followed = self.followed.get(thread_id)
         if followed is None and not mark.item_id:
             # A review is in a thread of its own, which the client follows without asking for it.
-            followed = self.followed[thread_id] = Followed()
+            followed = self.followed[thread_id] = DeliveredTurn()
         return followed is None or followed.note(mark)
 
     def _pass_on(self, text: str, *, is_question: bool = False) -> None:

@@ -53,12 +53,15 @@ class ListNews:
     """News between this node's clients and the other nodes."""
 
     def __init__(
-        self, services: Services, news: ThreadNews, told: Callable[[str, WireModel], set[int]]
+        self,
+        services: Services,
+        news: ThreadNews,
+        notified_by_owner: Callable[[str, WireModel], set[int]],
     ) -> None:
-        """`told` gives the clients that hear of a change of a thread from its owner."""
+        """`notified_by_owner` returns the clients that a thread's owner sends an event."""
         self._services = services
         self._news = news
-        self._told = told
+        self._notified_by_owner = notified_by_owner
         self._changed: dict[str, bool] = {}
         """Threads to tell of, and whether they were begun."""
         self._has_changed = anyio.Event()
@@ -72,7 +75,7 @@ class ListNews:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._tell)
             is_first = True
-            async for changes in self._news.heard():
+            async for changes in self._news.subscribe():
                 try:
                     if changes:
                         await self._hear(changes)
@@ -99,7 +102,7 @@ class ListNews:
             self._has_changed = anyio.Event()
             changed, self._changed = list(starmap(ThreadChange, self._changed.items())), {}
             try:
-                await self._news.tell(changed)
+                await self._news.publish(changed)
                 await self._keep_own(changed)
             except OSError as exc:
                 # They look for themselves.
@@ -163,7 +166,7 @@ class ListNews:
     def _announce(self, thread_id: str, event: WireModel) -> None:
         hub = self._services.hub
         others = hub.connections.peers.keys() - hub.connections.of_nodes
-        for connection_id in others - self._told(thread_id, event):
+        for connection_id in others - self._notified_by_owner(thread_id, event):
             hub.notify(connection_id, event)
 
 

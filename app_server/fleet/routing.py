@@ -16,7 +16,7 @@ import anyio.abc
 from pydantic import TypeAdapter
 from pydantic_core import from_json
 
-from app_server.fleet.catching_up import NEWEST_TURNS, Followed, Mark, TooMuchMissed
+from app_server.fleet.catching_up import NEWEST_TURNS, DeliveredTurn, Mark, TooMuchMissed
 from app_server.fleet.link import (
     MARKED,
     MOVED,
@@ -78,13 +78,13 @@ class Group:
     routes: "set[ClientRoutes]" = field(default_factory=set)
     """Of the clients that are connected."""
 
-    def told(self, thread_id: str, event: WireModel) -> set[ConnectionId]:
-        """Return the clients of this node that another node tells, or has told, of a change."""
+    def notified_by_owner(self, thread_id: str, event: WireModel) -> set[ConnectionId]:
+        """Return the clients of this node that the thread's owner notifies, or has notified."""
         method = METHOD_OF[type(event).__name__]
         return {
             routes.connection_id
             for routes in self.routes
-            if routes.connection_id is not None and routes.hears(thread_id, method)
+            if routes.connection_id is not None and routes.is_notified(thread_id, method)
         }
 
 
@@ -207,9 +207,9 @@ class ClientRoutes:
         """None before the client has introduced itself."""
         return None if self._end is None else self._end.connection_id
 
-    def hears(self, thread_id: str, method: str) -> bool:
+    def is_notified(self, thread_id: str, method: str) -> bool:
         """Whether the client is told of a change of a thread by the node that made it."""
-        return any(link.tells(thread_id, method) for link in self._links.values())
+        return any(link.notifies(thread_id, method) for link in self._links.values())
 
     def has_loaded(self, method: str) -> bool:
         """Whether a method is answered without waiting for an import."""
@@ -287,7 +287,9 @@ class ClientRoutes:
         try:
             seen = None
             if request.method in REPEATED:
-                seen = link.followed.get(thread_id) or await self._told_by(link, request, thread_id)
+                seen = link.followed.get(thread_id) or await self._delivered_with(
+                    link, request, thread_id
+                )
             text, is_error = await link.call(request, context, seen)
         except OwnerMoved:
             self._routes.pop(thread_id, None)
@@ -298,18 +300,20 @@ class ClientRoutes:
             link.followed.pop(thread_id, None)
         return text
 
-    async def _told_by(self, link: NodeLink, request: Request, thread_id: str) -> Followed:
-        """Say what a client will know of a thread that it begins to follow."""
+    async def _delivered_with(
+        self, link: NodeLink, request: Request, thread_id: str
+    ) -> DeliveredTurn:
+        """Return the record for a thread that a client begins to follow by a request."""
         params = request.params
         assert isinstance(params, dict), "it names a thread"
         if request.method == "thread/resume" and not (
             params.get("excludeTurns") or params.get("afterSeq") is not None
         ):
             # The answer shows it, or there is none.
-            return Followed()
+            return DeliveredTurn()
         # It counts as told: what runs now has its end told, and what begins from now on is told.
         turns = await self._newest_turns(thread_id, link, limit=1)
-        return Followed.shown([turn.model_dump(by_alias=True) for turn in turns])
+        return DeliveredTurn.from_answer([turn.model_dump(by_alias=True) for turn in turns])
 
     # Links.
 
@@ -420,7 +424,7 @@ class ClientRoutes:
 
     # After an owner has died.
 
-    async def _follow_on(self, thread_id: str, seen: Followed) -> None:
+    async def _follow_on(self, thread_id: str, seen: DeliveredTurn) -> None:
         """Have a client follow a thread at its next owner, which may be this node."""
         over = self._taken_over[thread_id]
         try:
@@ -443,7 +447,7 @@ class ClientRoutes:
         if peer is not None:
             peer.give_up()
 
-    async def _resumed(self, thread_id: str, seen: Followed) -> bool:
+    async def _resumed(self, thread_id: str, seen: DeliveredTurn) -> bool:
         """Resume a thread for a client and bring it up to date; False: not yet."""
         context = self._own_context("thread/resume")
         asked = {"threadId": thread_id, "excludeTurns": True}

@@ -69,11 +69,11 @@ class ConnectionOwner(Asker, Protocol):
 
     @property
     def learned(self) -> Learned:
-        """What connections before this one found out."""
+        """Findings of earlier connections."""
 
     @property
     def record(self) -> ServerRecord:
-        """What became of the server so far."""
+        """Record of the server's starts, failures and restarts."""
 
     def ready(self, connection: McpConnection, listing: Listing) -> None:
         """Take the connection: the server can be called."""

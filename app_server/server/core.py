@@ -161,8 +161,8 @@ class Core:
         if node is not None:
             group = (await load(_group_of))(node, services)
         if stores.news is not None:
-            told = _nobody if group is None else group.told
-            list_news = (await load(_list_news))(services, stores.news, told)
+            notified = _nobody if group is None else group.notified_by_owner
+            list_news = (await load(_list_news))(services, stores.news, notified)
             background.start_soon(list_news.run)
         return cls(built, conversations, work, settings, stores.nodes, opened, group)
 

@@ -18,12 +18,12 @@ class ThreadChange(NamedTuple):
 class ThreadNews(Protocol):
     """News between this server and the others; what is told may be lost."""
 
-    async def tell(self, changes: Sequence[ThreadChange]) -> None:
-        """Tell the others that threads have changed.
+    async def publish(self, changes: Sequence[ThreadChange]) -> None:
+        """Publish changes of threads to the other servers.
 
         Raises:
             OSError: nobody was told.
         """
 
-    def heard(self) -> AsyncIterator[Sequence[ThreadChange]]:
-        """Give what others say has changed; nothing once in 5 s, and after a loss."""
+    def subscribe(self) -> AsyncIterator[Sequence[ThreadChange]]:
+        """Yield changes that other servers published; none once in 5 s, and after a loss."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app_server.fleet.catching_up import Followed, Mark, TooMuchMissed, missed
+from app_server.fleet.catching_up import DeliveredTurn, Mark, TooMuchMissed, missed
 from protocol.turns.items import AgentMessageThreadItem
 from protocol.turns.turn import Turn, TurnStatus
 
@@ -23,34 +23,34 @@ THREE = turn("3", "inProgress", "e")
     ("seen", "turns", "events"),
     [
         # Of the turn that ran: what was not seen, and the end.
-        (Followed("2", is_open=True, completed={"c"}), [OPEN_TWO, ONE], ["item d", "end 2"]),
+        (DeliveredTurn("2", is_open=True, completed={"c"}), [OPEN_TWO, ONE], ["item d", "end 2"]),
         # A turn that was seen to its end.
-        (Followed("2"), [OPEN_TWO, ONE], []),
+        (DeliveredTurn("2"), [OPEN_TWO, ONE], []),
         # The next owner has begun another one meanwhile, which runs.
         (
-            Followed("2", is_open=True, completed={"c", "d"}),
+            DeliveredTurn("2", is_open=True, completed={"c", "d"}),
             [THREE, OPEN_TWO],
             ["end 2", "start 3", "item e"],
         ),
         # Turns that began and ended unseen come in their order.
         (
-            Followed("1"),
+            DeliveredTurn("1"),
             [THREE, OPEN_TWO, ONE],
             ["start 2", "item c", "item d", "end 2", "start 3", "item e"],
         ),
         # There was no turn yet.
         (
-            Followed(),
+            DeliveredTurn(),
             [OPEN_TWO, ONE],
             ["start 1", "item a", "item b", "end 1", "start 2", "item c", "item d", "end 2"],
         ),
         # The turn was reverted.
-        (Followed("0", is_open=True), [OPEN_TWO, ONE], []),
-        (Followed("1", is_open=True), [], []),
+        (DeliveredTurn("0", is_open=True), [OPEN_TWO, ONE], []),
+        (DeliveredTurn("1", is_open=True), [], []),
     ],
 )
 def test_what_the_log_has_and_the_client_has_not(
-    seen: Followed, turns: list[Turn], events: list[str]
+    seen: DeliveredTurn, turns: list[Turn], events: list[str]
 ) -> None:
     assert [_shown(event) for event in missed("t", seen, turns)] == events
 
@@ -58,11 +58,11 @@ def test_what_the_log_has_and_the_client_has_not(
 def test_more_turns_than_are_read_are_too_many() -> None:
     turns = [turn(str(number), "completed") for number in range(9, 4, -1)]
     with pytest.raises(TooMuchMissed):
-        list(missed("t", Followed("4"), turns))
+        list(missed("t", DeliveredTurn("4"), turns))
 
 
 def test_what_came_before_the_rest_is_told_once() -> None:
-    seen = Followed("2", is_open=True, completed={"c"}, early={})
+    seen = DeliveredTurn("2", is_open=True, completed={"c"}, early={})
     # The next owner says this while the log is read.
     came = [Mark("turn/started", "3"), Mark("item/started", "3", "e")]
     assert [seen.note(mark) for mark in came] == [True, True]
@@ -86,9 +86,9 @@ def test_what_came_before_the_rest_is_told_once() -> None:
 
 
 def test_what_a_turn_left_running_ends_in_a_later_one() -> None:
-    seen = Followed("2", is_open=True, completed={"c"})
+    seen = DeliveredTurn("2", is_open=True, completed={"c"})
     assert seen.note(Mark("item/completed", "1", "b"))
-    assert seen == Followed("2", is_open=True, completed={"c"})
+    assert seen == DeliveredTurn("2", is_open=True, completed={"c"})
 
 
 @pytest.mark.parametrize(
@@ -111,9 +111,9 @@ def test_an_answer_shows_what_a_client_has_seen(last: dict[str, str], completed:
         {"id": "1", "status": "completed", "items": []},
         {"id": "2", "status": "inProgress", "items": items},
     ]
-    assert Followed.shown(turns) == Followed("2", is_open=True, completed=completed)
-    assert Followed.shown(turns[:1]) == Followed("1")
-    assert Followed.shown([]) == Followed()
+    assert DeliveredTurn.from_answer(turns) == DeliveredTurn("2", is_open=True, completed=completed)
+    assert DeliveredTurn.from_answer(turns[:1]) == DeliveredTurn("1")
+    assert DeliveredTurn.from_answer([]) == DeliveredTurn()
 
 
 def _shown(event: Any) -> str:

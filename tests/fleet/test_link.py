@@ -10,7 +10,7 @@ from typing import Any, cast
 import anyio
 import pytest
 
-from app_server.fleet.catching_up import Followed, Mark
+from app_server.fleet.catching_up import DeliveredTurn, Mark
 from app_server.fleet.link import (
     MAX_HELD,
     MAX_HELD_CHARS,
@@ -55,7 +55,7 @@ class Client:
         self.heard.extend(map(json.loads, texts))
         self.more.set()
 
-    async def until_heard(self, count: int) -> None:
+    async def until_received(self, count: int) -> None:
         with anyio.fail_after(30):
             while len(self.heard) < count:
                 self.more.clear()
@@ -117,7 +117,7 @@ class Linked:
         self,
         method: str,
         request_id: int | str = 7,
-        seen: Followed | None = None,
+        seen: DeliveredTurn | None = None,
         batch: asyncio.Event | None = None,
     ) -> "asyncio.Task[tuple[str, bool]]":
         """Send a request, whose answer is handed on at once, or when a `batch` is complete."""
@@ -245,13 +245,13 @@ async def test_frames_of_no_known_form_are_left_out() -> None:
 
 async def test_a_link_knows_how_far_its_client_has_seen_a_thread() -> None:
     async with linked() as at:
-        task = await at.begin("thread/resume", seen=Followed())
+        task = await at.begin("thread/resume", seen=DeliveredTurn())
         turn = {"id": "0", "status": "inProgress", "items": [{"type": "userMessage", "id": "z"}]}
         at.node.says(
             {"id": at.node.sent[-1]["id"], "result": {"thread": {"id": "t", "turns": [turn]}}}
         )
         await task
-        assert at.link.followed == {"t": Followed("0", is_open=True, completed={"z"})}
+        assert at.link.followed == {"t": DeliveredTurn("0", is_open=True, completed={"z"})}
         at.node.says(
             event("turn/started", turn={"id": "1"}),
             event("item/completed", turnId="1", item={"id": "a"}),
@@ -261,10 +261,10 @@ async def test_a_link_knows_how_far_its_client_has_seen_a_thread() -> None:
             # Of a command that the turn before has left running.
             event("item/completed", turnId="1", item={"id": "c"}),
         )
-        task = await at.begin("thread/resume", seen=Followed())
+        task = await at.begin("thread/resume", seen=DeliveredTurn())
         at.node.says({"id": at.node.sent[-1]["id"], "error": {"code": 1, "message": "no"}})
         await task
-        assert at.link.followed == {"t": Followed("2", is_open=True, completed={"b"})}
+        assert at.link.followed == {"t": DeliveredTurn("2", is_open=True, completed={"b"})}
         at.node.says(event("thread/closed"))
         task = await at.begin("thread/read")
         at.node.says({"id": at.node.sent[-1]["id"], "result": {}})
@@ -275,7 +275,7 @@ async def test_a_link_knows_how_far_its_client_has_seen_a_thread() -> None:
 async def test_what_was_told_ahead_is_not_told_again() -> None:
     async with linked() as at:
         ahead = {Mark("item/completed", "1", "a"), Mark("turn/completed", "1")}
-        task = await at.begin("thread/resume", seen=Followed("1", ahead=ahead))
+        task = await at.begin("thread/resume", seen=DeliveredTurn("1", ahead=ahead))
         at.node.says(
             {"id": at.node.sent[-1]["id"], "result": {"thread": {"id": "t", "turns": []}}},
             event("item/started", turnId="1", item={"id": "a"}),
@@ -326,7 +326,7 @@ async def test_a_question_does_not_wait_for_a_batch_that_may_wait_for_it() -> No
             event("warning", message="behind it"),
             question,
         )
-        await at.client.until_heard(2)
+        await at.client.until_received(2)
         assert at.client.heard[0] == event("warning", message="behind it")
         at.hub.answer(1, Answer(at.client.heard[1]["id"], {}, None))
         await at.node.until_sent(3)
@@ -350,10 +350,10 @@ async def test_what_waits_for_a_batch_is_bounded() -> None:
         task = await at.begin("thread/name/set", batch=complete)
         at.node.says({"id": at.node.sent[0]["id"], "result": {}})
         at.node.says(*[event("warning", message=str(n)) for n in range(MAX_HELD + 1)])
-        await at.client.until_heard(MAX_HELD + 1)
+        await at.client.until_received(MAX_HELD + 1)
         large = "x" * MAX_HELD_CHARS
         at.node.says(event("warning", message=large))
-        await at.client.until_heard(MAX_HELD + 2)
+        await at.client.until_received(MAX_HELD + 2)
         complete.set()
         await task
         assert at.client.heard[-1] == {"id": 7, "result": {}}

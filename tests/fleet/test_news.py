@@ -129,7 +129,7 @@ async def test_clocks_of_other_nodes_do_not_say_what_is_new(
             assert await next_news(there) == ("thread/started", first)
             begun, old = await store.create(created(1000)), await store.create(created(tomorrow_ms))
             await old.append(NameChanged(at_ms=tomorrow_ms, name="a name"))
-            await news.tell([ThreadChange(begun.id, is_new=True), ThreadChange(old.id)])
+            await news.publish([ThreadChange(begun.id, is_new=True), ThreadChange(old.id)])
             assert await next_news(there) == ("thread/started", begun.id)
             assert await next_news(there) == ("thread/name/updated", "a name")
             await store.unload(begun)

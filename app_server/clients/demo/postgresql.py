@@ -40,7 +40,7 @@ FOLDER = "/tmp"  # noqa: S108 - mkdtemp makes a folder of its own there
 """Not TMPDIR: the path of a socket has at most 103 bytes on macOS, and other users get here."""
 PORT = 5432
 USERS = ("postgres", "nobody")
-"""Who runs it when root starts the demo."""
+"""Users that run PostgreSQL when root starts the demo, the first one that there is."""
 POLL_S = 0.05
 STOP_S = 30.0
 MAX_LOG_CHARS = 2_000

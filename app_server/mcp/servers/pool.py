@@ -225,7 +225,7 @@ class ServerInstance:
         self.config = config
         self.cwd = cwd
         self.made_of = ingredients(config, cwd)
-        """What its threads have in common; how it resolves later does not count."""
+        """Settings, resolved now, that threads of this instance have in common."""
         self.can_elicit = can_elicit
         self.listing: Listing | None = config.known
         self.record = ServerRecord(config)
@@ -582,8 +582,9 @@ class ServerPool:
         self._shared: dict[str, list[tuple[_Identity, ServerInstance]]] = {}
         """By name of the server."""
         self._fixed: dict[str, tuple[ServerConfig, str, _Identity]] = {}
-        """What was looked for last of each name, and its identity, where no variable of ours is
-        part of that: most threads have the same settings."""
+        """Settings, folder and identity of the last look-up by name of the server.
+
+        Without those to which variables of this process belong, as they may change."""
         self._learned: deque[tuple[_Identity, Learned]] = deque(maxlen=MAX_REMEMBERED)
         self._tasks: anyio.abc.TaskGroup | None = None
         self._stopping = anyio.Event()

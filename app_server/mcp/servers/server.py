@@ -70,7 +70,7 @@ ServerStep: TypeAlias = Literal["starting", "ready", "failed", "cancelled", "too
 
 
 class ServerNews(NamedTuple):
-    """What is new of a server: how far its start has come, or that it has other tools."""
+    """Step of a server's start, or the change of its tools."""
 
     name: str
     step: ServerStep
@@ -83,7 +83,7 @@ SayStep: TypeAlias = Callable[[str, ServerStep, str | None], None]
 
 
 class ServerParts:
-    """What only a use of a server needs, and the use makes: most threads use few of theirs."""
+    """Parts of a server that its first use makes: most threads use few of their servers."""
 
     config: ServerConfig
 
@@ -104,12 +104,12 @@ class ServerParts:
 
     @cached_property
     def record(self) -> ServerRecord:
-        """What became of it; that of its instance, if it has one."""
+        """Record of its starts, failures and restarts; its instance's, if it has one."""
         return ServerRecord(self.config)
 
     @cached_property
     def learned(self) -> Learned:
-        """What its connections found out."""
+        """Findings of its connections."""
         return Learned()
 
     @cached_property

@@ -36,7 +36,7 @@ class PostgresNews:
         self._sender = uuid.uuid4().hex
         """Stands before the ids: a session hears itself, too."""
 
-    async def tell(self, changes: Sequence[ThreadChange]) -> None:
+    async def publish(self, changes: Sequence[ThreadChange]) -> None:
         """Tell the others that threads have changed; see ThreadNews."""
         await anyio.to_thread.run_sync(self._tell, changes)
 
@@ -47,7 +47,7 @@ class PostgresNews:
                 text = " ".join([self._sender, *words[first : first + MAX_IDS]])
                 connection.execute(f"SELECT pg_notify(({_CHANNEL}), %s)", (text,))
 
-    async def heard(self) -> AsyncIterator[Sequence[ThreadChange]]:
+    async def subscribe(self) -> AsyncIterator[Sequence[ThreadChange]]:
         """Give what others tell; see ThreadNews."""
         fails = False
         while True:

@@ -1,21 +1,16 @@
 """Threads that a server takes and gives back, where something comes in between."""
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
 from uuid import UUID
 
 import anyio
-import psycopg
 import pytest
 
 from app_server.threads.failures import OwnershipLost, StoreUnavailable, ThreadNotFound
 from app_server.threads.log.live import LiveThread
-from app_server.threads.postgresql.database import Database
 from app_server.threads.postgresql.store import LEFT, PostgresStore
 from protocol.log.rollout import NameChanged, TurnStarted
 from tests.support.harness import WAIT_S
+from tests.support.threads.database import asked, opened
 from tests.support.threads.queue import entry
 from tests.support.threads.stores import created
 
@@ -26,12 +21,6 @@ REFUSED = "RAISE EXCEPTION 'a fault'"
 TAKEN = f"""UPDATE threads SET owner = '{OTHER}', epoch = epoch + 1, name = 'of the other'
 WHERE id = NEW.id"""
 """As by a server that comes right behind."""
-
-
-def asked(url: str, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-    with psycopg.connect(url, autocommit=True) as connection:
-        cursor = connection.execute(statement.encode(), values)
-        return cursor.fetchall() if cursor.description else []
 
 
 def on_update(url: str, when: str, does: str) -> None:
@@ -56,19 +45,6 @@ def nothing_more(url: str) -> None:
 def owner_of(url: str, thread: LiveThread) -> UUID | None:
     (row,) = asked(url, "SELECT owner FROM threads WHERE id = %s", UUID(thread.id))
     return row[0] if row[0] is None else UUID(str(row[0]))
-
-
-@asynccontextmanager
-async def opened(url: str) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(Database(url))
-    await store.open()
-    running = asyncio.create_task(store.run())
-    try:
-        yield store
-    finally:
-        await store.aclose()
-        running.cancel()
-        await asyncio.wait({running})
 
 
 async def left_in(store: PostgresStore, url: str) -> LiveThread:

@@ -1,13 +1,9 @@
 """Leases of nodes: renewed, run out, marked; and addresses that two nodes have."""
 
-import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Callable
 
 import anyio
-import psycopg
 import pytest
 
 from app_server.threads.failures import OwnershipLost
@@ -19,6 +15,7 @@ from app_server.threads.postgresql.store import PostgresStore
 from protocol.log.rollout import NameChanged
 from tests.support.harness import WAIT_S
 from tests.support.postgresql import Cluster, name_of
+from tests.support.threads.database import asked, opened
 from tests.support.threads.stores import created
 
 pytestmark = pytest.mark.postgresql
@@ -26,25 +23,6 @@ pytestmark = pytest.mark.postgresql
 LONG_S = 600
 HOUR_S = 3600
 ADDRESS = "ws://10.0.0.1:4500"
-
-
-@asynccontextmanager
-async def opened(url: str, **settings: Any) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(Database(url), NodeSettings(**{"lease_s": LONG_S, **settings}))
-    try:
-        await store.open()
-        running = asyncio.create_task(store.run())
-        yield store
-        running.cancel()
-        await asyncio.wait({running})
-    finally:
-        await store.aclose()
-
-
-def asked(url: str, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-    with psycopg.connect(url, autocommit=True) as connection:
-        cursor = connection.execute(statement.encode(), values)
-        return cursor.fetchall() if cursor.description else []
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -106,7 +84,7 @@ async def test_nobody_is_marked_for_a_lease_after_all_lost_their_sessions(
 ) -> None:
     silent = PostgresStore(Database(database_url), NodeSettings(lease_s=LONG_S))
     await silent.open()
-    async with opened(database_url) as store:
+    async with opened(database_url, lease_s=LONG_S) as store:
         looks = "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND classid = %s"
         cluster.end_sessions(name_of(database_url))
         # The one that runs has its lock again; the other's is free, and stays so.
@@ -175,10 +153,10 @@ async def test_the_clock_of_the_database_is_looked_at_with_each_renewal(
 
 
 async def test_two_nodes_with_one_address_are_refused_by_name(database_url: str) -> None:
-    async with opened(database_url, address=ADDRESS, is_reached=True):
+    async with opened(database_url, lease_s=LONG_S, address=ADDRESS, is_reached=True):
         with pytest.raises(StoreUnusable, match=f"another node has the address {ADDRESS}"):
             async with opened(database_url, lease_s=3, address=ADDRESS, is_reached=True):
                 pass
         # Servers that are no group may have one: each is for clients of its machine.
-        async with opened(database_url, address=ADDRESS) as store:
+        async with opened(database_url, lease_s=LONG_S, address=ADDRESS) as store:
             assert len(await store.nodes.all()) == 2

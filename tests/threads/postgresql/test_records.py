@@ -1,8 +1,6 @@
 """store in PostgreSQL: appends in groups, lost connections, and threads that others take over."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
 from uuid import UUID
@@ -30,29 +28,12 @@ from protocol.log.rollout import HistoryAppended, NameChanged, SignalMark, rende
 from tests.support.harness import WAIT_S
 from tests.support.postgresql import Cluster, name_of
 from tests.support.receiver.stages import entry
+from tests.support.threads.database import asked, opened
 from tests.support.threads.stores import created, raw
 
 pytestmark = pytest.mark.postgresql
 
 OTHERS = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-
-
-@asynccontextmanager
-async def opened(url: str) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(Database(url))
-    await store.open()
-    running = asyncio.create_task(store.run())
-    try:
-        yield store
-    finally:
-        await store.aclose()
-        running.cancel()
-        await asyncio.wait({running})
-
-
-def asked(url: str, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-    with psycopg.connect(url, autocommit=True) as connection:
-        return connection.execute(statement.encode(), values).fetchall()
 
 
 def named(number: int) -> NameChanged:
@@ -181,6 +162,16 @@ async def test_an_append_beside_one_that_met_a_fault_is_not_acknowledged(
     # While the first is sent the others come together into the next statement.
     ends = await asyncio.gather(*map(write, range(3)), return_exceptions=True)
     assert [type(end) for end in ends] == [RuntimeError, RuntimeError, StoreUnavailable]
+
+
+async def test_an_append_after_the_store_was_closed_opens_no_connection(database_url: str) -> None:
+    async with opened(database_url) as store:
+        thread = await store.create(created())
+        await thread.append(named(1))
+    with pytest.raises(StoreUnavailable, match="the store is closed"):
+        await thread.append(named(2))
+    name = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'app-server'"
+    assert asked(database_url, f"{name} AND datname = current_database()") == [(0,)]
 
 
 async def test_an_append_whose_caller_was_cancelled_holds_up_no_other(database_url: str) -> None:
