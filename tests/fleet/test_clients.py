@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.clients.mcp_front import front_process
 from tests.support.clients.older import OldClient, events, text
-from tests.support.clients.python_sdk import use_the_sdk
+from tests.support.clients.python_sdk import interrupt_at, streamed_deltas, use_the_sdk
 from tests.support.clients.scripted_front import result_of
 from tests.support.fleet.elsewhere import Elsewhere, program
 from tests.support.harness import WAIT_S, environment_without, write_config
@@ -54,20 +54,8 @@ def _use_the_sdk(home: Path, threads: list[str], gate: Gate, loop: Any) -> None:
     with openai_codex.Codex(config) as codex:
         one, two = (codex.thread_resume(thread_id) for thread_id in threads)
         assert one.run("one").final_response == "first"
-        events = list(two.turn("two").stream())
-        deltas = [
-            event.payload.delta  # type: ignore[union-attr]
-            for event in events
-            if event.method == "item/agentMessage/delta"
-        ]
-        assert "".join(deltas) == "second"
-        assert events[-1].method == "turn/completed"
-        turn = two.turn("three")
-        asyncio.run_coroutine_threadsafe(gate.wait_until_reached(), loop).result(timeout=WAIT_S)
-        turn.interrupt()
-        *_, last = turn.stream()
-        loop.call_soon_threadsafe(gate.opened.set)
-        assert last.payload.turn.status.value == "interrupted"  # type: ignore[union-attr]
+        assert "".join(streamed_deltas(two)) == "second"
+        interrupt_at(gate, two, loop)
         two.set_name("by the SDK")
         assert {found.id for found in codex.thread_list().data} == set(threads)
         read = codex.thread_resume(two.id).read(include_turns=True)
