@@ -87,6 +87,10 @@ class Group:
             if routes.connection_id is not None and routes.is_notified(thread_id, method)
         }
 
+    def is_followed(self, thread_id: str) -> bool:
+        """Whether a client of this node follows a thread of another one, or of one that died."""
+        return any(routes.follows(thread_id) for routes in self.routes)
+
 
 def thread_of(request: Request) -> str | None:
     """Return the thread that a request is about; None: none, or what is no id."""
@@ -210,6 +214,12 @@ class ClientRoutes:
     def is_notified(self, thread_id: str, method: str) -> bool:
         """Whether the client is told of a change of a thread by the node that made it."""
         return any(link.notifies(thread_id, method) for link in self._links.values())
+
+    def follows(self, thread_id: str) -> bool:
+        """Whether the client follows a thread at another node, or is to follow its next owner."""
+        if thread_id in self._taken_over:
+            return True
+        return any(thread_id in link.followed for link in self._links.values())
 
     def has_loaded(self, method: str) -> bool:
         """Whether a method is answered without waiting for an import."""
@@ -468,7 +478,8 @@ class ClientRoutes:
             if link is None:
                 # Of what the log had a moment ago, all is announced when this is answered.
                 await self._group.owners.owner(thread_id)
-                for mark in self._announced_since(thread_id, from_json(text)["result"]["seq"]):
+                seq = from_json(text)["result"]["seq"]
+                for mark in _announced_since(self._group.hub, thread_id, seq):
                     seen.note(mark)
             for event in seen.brought_up(thread_id, turns):
                 self._group.hub.notify(context.connection_id, event)
@@ -485,13 +496,6 @@ class ClientRoutes:
             # Its threads are seen to by whoever follows them on, which is this one.
             return not link.is_lost
         return True
-
-    def _announced_since(self, thread_id: str, seq: int) -> Iterator[Mark]:
-        """Give what a thread of this node has announced behind a number, which comes as it is."""
-        stream = self._group.hub.streams.find(thread_id)
-        for message in () if stream is None else stream.since(seq):
-            if message.method in MARKED:
-                yield mark_of(message.method, message.text((False, False, False)))[1]
 
     def _is_gone(self, thread_id: str, text: str) -> bool:
         """Whether a thread cannot be followed any more, which its client is told then."""
@@ -538,6 +542,14 @@ class ClientRoutes:
         capabilities = self._client.capabilities.model_copy(update={"experimental_api": True})
         client = replace(self._client, capabilities=capabilities)
         return RequestContext(self._end.connection_id, method, False, client, self.services)
+
+
+def _announced_since(hub: Hub, thread_id: str, seq: int) -> Iterator[Mark]:
+    """Give what a thread of this node has announced behind a number, which comes as it is."""
+    stream = hub.streams.find(thread_id)
+    for message in () if stream is None else stream.since(seq):
+        if message.method in MARKED:
+            yield mark_of(message.method, message.text((False, False, False)))[1]
 
 
 def _error(context: RequestContext[Any], request: Request, error: RpcError) -> str:

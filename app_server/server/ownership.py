@@ -4,7 +4,7 @@ Source: docs/scale.md, "Nodes".
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 import anyio
@@ -49,7 +49,19 @@ ENDED = (
 class Ownership:
     """Acts for all threads upon what happens to the nodes of a store."""
 
-    def __init__(self, services: Services, nodes: Nodes) -> None:
+    def __init__(
+        self,
+        services: Services,
+        nodes: Nodes,
+        is_followed: Callable[[str], bool],
+        max_at_once: int = MAX_AT_ONCE,
+    ) -> None:
+        """`is_followed` says whether a client of this server follows a thread.
+
+        At most `max_at_once` threads of dead nodes are loaded at a time.
+        """
+        self._is_followed = is_followed
+        self._max_at_once = max_at_once
         self._services = services
         self._sessions = services.sessions
         self._nodes = nodes
@@ -150,10 +162,9 @@ class Ownership:
     async def _take_all(self, left: Sequence[str]) -> None:
         now_s = anyio.current_time()
         self._retry_at = {one: at_s for one, at_s in self._retry_at.items() if at_s > now_s}
-        is_served = self._services.hub.has_subscribers
-        limit = anyio.CapacityLimiter(MAX_AT_ONCE)
+        limit = anyio.CapacityLimiter(self._max_at_once)
         async with anyio.create_task_group() as tasks:
-            for thread_id in sorted(left, key=lambda one: not is_served(one)):
+            for thread_id in sorted(left, key=lambda one: not self._is_followed(one)):
                 if thread_id not in self._retry_at:
                     tasks.start_soon(partial(self._take, thread_id, limit))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.typing import Subprotocol
 
@@ -128,6 +129,7 @@ class Routed:
     connection_id: int
     nodes: Nodes
     client: Client
+    group: Group
 
     async def ask(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
         initialized = None if method == "initialize" else SESSION
@@ -153,7 +155,7 @@ async def routed() -> AsyncIterator[Routed]:
         client = Client()
         with hub.connect(client) as connection_id:
             async with client_routes(Here(), group) as routes:
-                at = Routed(routes, connection_id, nodes, client)
+                at = Routed(routes, connection_id, nodes, client, group)
                 await at.ask("initialize", {})
                 yield at
 
@@ -184,6 +186,28 @@ FOLLOWED = thread_of(0)
 
 def turn(number: int) -> dict[str, Any]:
     return {"id": str(number), "items": [], "status": "completed"}
+
+
+async def test_a_node_knows_what_its_clients_follow_until_the_next_owner_is_found() -> None:
+    late = {"code": -32001, "message": "Server overloaded; retry later."}
+    async with routed() as at:
+        for number in range(2):
+            await at.ask("thread/resume", {"threadId": thread_of(number)})
+            assert at.group.is_followed(thread_of(number))
+        await at.ask("thread/unsubscribe", {"threadId": thread_of(1)})
+        assert not at.group.is_followed(thread_of(1))
+        at.nodes.turns, at.nodes.errors = [turn(1)], [late]
+        await at.nodes.close_all(1011)
+        with anyio.fail_after(60):
+            while at.nodes.errors:
+                # The next owner refuses once, and is asked again.
+                assert at.group.is_followed(FOLLOWED)
+                await anyio.lowlevel.checkpoint()
+            while not at.client.heard:
+                at.client.more.clear()
+                await at.client.more.wait()
+        assert at.group.is_followed(FOLLOWED)
+        assert not at.group.is_followed(thread_of(1))
 
 
 async def test_a_client_that_reads_too_slowly_for_the_owner_is_given_up() -> None:
