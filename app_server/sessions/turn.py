@@ -588,7 +588,6 @@ class Turn(RunningTurn):
         context.clients.turn_completed(
             state.turns[-1], end, error, self._exchange.last_message, context.clock.now_ms()
         )
-        context.log.open_items.clear()
         context.approvals.questions.turn_ended(self.id)
         context.extensions.in_turns.turn_ended(context.log.id, self.id)
         failure = None if error is None else kind_of(error.codex_error_info)

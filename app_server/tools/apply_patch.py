@@ -425,7 +425,7 @@ class TurnChanges:
         )
         if shown != self._sent:
             self._sent = shown
-            turn.recorder.emit(TurnDiffUpdatedNotification(**turn.recorder.ids, diff=shown))
+            turn.recorder.clients.emit(TurnDiffUpdatedNotification(**turn.recorder.ids, diff=shown))
 
     def _after(self, made: Sequence[PlannedChange], found: FoundEnvironment, above: str) -> str:
         root = self._roots.get(found.id)

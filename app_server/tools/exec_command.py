@@ -385,7 +385,7 @@ class WriteStdin(TurnTool):
         return None
 
     def _notify(self, command: ThreadCommand, chars: str) -> None:
-        self.turn.recorder.emit(
+        self.turn.recorder.clients.emit(
             TerminalInteractionNotification(
                 thread_id=self.context.log.id,
                 turn_id=self.turn.id,

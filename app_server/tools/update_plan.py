@@ -96,7 +96,7 @@ class UpdatePlan(TurnTool):
         if turn.settings.mode == "plan":
             raise BadCall(NOT_IN_PLAN_MODE)
         wanted = call.read(_Plan)
-        turn.recorder.emit(
+        turn.recorder.clients.emit(
             TurnPlanUpdatedNotification(
                 **turn.recorder.ids,
                 explanation=wanted.explanation,

@@ -3,7 +3,9 @@
 Source: docs/wire.md, "Turns".
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Sequence
+from io import StringIO
 from typing import Literal, Protocol, TypeAlias
 
 from app_server.mcp.servers.server import ServerNews
@@ -13,12 +15,25 @@ from protocol.integrations.mcp import (
     McpServerStatusUpdatedNotification,
     McpServerToolsChangedNotification,
 )
-from protocol.model import WireModel
+from protocol.model import UnknownVariant, WireModel
 from protocol.server.lifecycle import WarningNotification
 from protocol.threads.notifications import ThreadStatusChangedNotification
 from protocol.threads.queue import ThreadQueueChangedNotification
 from protocol.threads.thread import ThreadStatus
-from protocol.turns.items import AgentMessageThreadItem
+from protocol.turns.items import (
+    AgentMessageDeltaNotification,
+    AgentMessageThreadItem,
+    ItemCompletedNotification,
+    ItemStartedNotification,
+    KnownThreadItem,
+    PlanDeltaNotification,
+    PlanThreadItem,
+    ReasoningSummaryPartAddedNotification,
+    ReasoningSummaryTextDeltaNotification,
+    ReasoningTextDeltaNotification,
+    ReasoningThreadItem,
+    ThreadItem,
+)
 from protocol.turns.notifications import (
     ErrorNotification,
     TurnCompletedNotification,
@@ -32,14 +47,18 @@ TurnEnd: TypeAlias = Literal["completed", "interrupted", "failed"]
 class ClientPort(Protocol):
     """The clients of all threads; the hub has them."""
 
-    def emit(self, thread_id: str, event: WireModel, method: str | None = None) -> None:
-        """Send the subscribers of a thread an event; `method` is for types that serve several."""
+    def emit(
+        self,
+        thread_id: str,
+        *events: WireModel,
+        method: str | None = None,
+        more: Sequence[str] = (),
+    ) -> None:
+        """Send the subscribers of a thread events of one type.
 
-    def emit_all(self, thread_id: str, events: Sequence[WireModel]) -> None:
-        """Send the subscribers of a thread events of one type."""
-
-    def emit_run(self, thread_id: str, first: WireModel, more: Sequence[str]) -> None:
-        """Send the subscribers a delta, and the pieces of its text that came with it."""
+        `method` is for types that serve several. `more` are pieces of text which came with the only
+        event, a delta, and are sent as events of their own.
+        """
 
     def broadcast(self, event: WireModel) -> None:
         """Send every client an event; never waits."""
@@ -73,6 +92,76 @@ class ClientPort(Protocol):
         """Stop to number and keep, as the thread leaves memory."""
 
 
+Texts: TypeAlias = defaultdict[tuple[str, int], StringIO]
+"""By the member that they belong to, and the index in it.
+
+A list of pieces would take fifty bytes and more for each, however short it is.
+"""
+
+
+class OpenItems:
+    """Items that clients were sent the beginning of and not the end, as far as they were sent."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self) -> None:
+        self._items: dict[str, tuple[KnownThreadItem, Texts]] = {}
+
+    def end(self, item_id: str) -> None:
+        """Take an item off that no event ends: it is in the log, or will not be."""
+        self._items.pop(item_id, None)
+
+    def follow(self, event: WireModel, more: Sequence[str] = ()) -> None:
+        """Follow what clients are sent: items that begin and end, and the texts between."""
+        match event:
+            case AgentMessageDeltaNotification() | PlanDeltaNotification():
+                self._add(event.item_id, "text", 0, "".join((event.delta, *more)))
+            case ReasoningTextDeltaNotification():
+                self._add(event.item_id, "content", event.content_index, event.delta)
+            case ReasoningSummaryTextDeltaNotification():
+                self._add(event.item_id, "summary", event.summary_index, event.delta)
+            case ReasoningSummaryPartAddedNotification():
+                self._add(event.item_id, "summary", event.summary_index, "")
+            case ItemStartedNotification(item=item) if not isinstance(item, UnknownVariant):
+                # The item will change; what clients know of it changes by what they are sent.
+                self._items[item.id] = item.model_copy(), defaultdict(StringIO)
+            case ItemCompletedNotification(item=item) if not isinstance(item, UnknownVariant):
+                self.end(item.id)
+            case TurnCompletedNotification():
+                self._items.clear()
+
+    def _add(self, item_id: str, member: str, index: int, text: str) -> None:
+        known = self._items.get(item_id)
+        # What has no place among the parts comes with the finished item.
+        if known is not None and index >= 0:
+            known[1][member, index].write(text)
+
+    def snapshot(self) -> list[ThreadItem]:
+        """Give the items with their texts so far."""
+        return [_with_texts(item, pieces) for item, pieces in self._items.values()]
+
+
+def _with_texts(item: KnownThreadItem, texts: Texts) -> ThreadItem:
+    match item:
+        case AgentMessageThreadItem() | PlanThreadItem():
+            return item.model_copy(update={"text": _text(texts, "text", 0)})
+        case ReasoningThreadItem():
+            members = {"summary": _parts(texts, "summary"), "content": _parts(texts, "content")}
+            return item.model_copy(update=members)
+    return item
+
+
+def _parts(texts: Texts, member: str) -> list[str]:
+    """Give the texts of a member; indexes that were left out are empty."""
+    length = max((index + 1 for name, index in texts if name == member), default=0)
+    return [_text(texts, member, index) for index in range(length)]
+
+
+def _text(texts: Texts, member: str, index: int) -> str:
+    written = texts.get((member, index))
+    return "" if written is None else written.getvalue()
+
+
 class ThreadClients:
     """The clients of one loaded thread.
 
@@ -83,16 +172,16 @@ class ThreadClients:
         self.port = port
         self._thread_id = thread_id
         self._waiting: list[tuple[WireModel, str | None]] | None = []
+        self.open_items = OpenItems()
 
     # Any event, and any question.
 
-    def emit(self, event: WireModel, method: str | None = None) -> None:
-        """Send the subscribers an event; `method` is for types that serve several."""
-        self.port.emit(self._thread_id, event, method)
-
-    def emit_run(self, first: WireModel, more: Sequence[str]) -> None:
-        """Send the subscribers a delta, and the pieces of its text that came with it."""
-        self.port.emit_run(self._thread_id, first, more)
+    def emit(
+        self, event: WireModel, method: str | None = None, *, more: Sequence[str] = ()
+    ) -> None:
+        """Send the subscribers an event; see ClientPort.emit."""
+        self.open_items.follow(event, more)
+        self.port.emit(self._thread_id, event, method=method, more=more)
 
     async def ask(self, method: str, params: WireModel) -> tuple[WireModel | None, str | None]:
         """Send the subscribers a request; see ClientPort.ask."""
@@ -136,7 +225,7 @@ class ThreadClients:
         if self._waiting is not None:
             self._waiting.extend((event, None) for event in events)
         elif events:
-            self.port.emit_all(self._thread_id, events)
+            self.port.emit(self._thread_id, *events)
 
     def server_tools_changed(self, name: str) -> None:
         """Send that an MCP server says that it has other tools."""

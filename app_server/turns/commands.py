@@ -89,7 +89,7 @@ class OutputDeltas:
             text = whole.decode(errors="replace")
         if text:
             self._next_s = self._loop.time() + INTERVAL_S
-            self._recorder.emit(
+            self._recorder.clients.emit(
                 CommandExecutionOutputDeltaNotification(
                     **self._recorder.ids, item_id=self._item_id, delta=_within(text)
                 )

@@ -77,14 +77,14 @@ class ModelRequests:
 
     def emit_usage(self, account: ThreadTokenUsage) -> None:
         """Send clients the account, which is in the log."""
-        self.recorder.emit(
+        self.recorder.clients.emit(
             ThreadTokenUsageUpdatedNotification(**self.recorder.ids, token_usage=account)
         )
 
     def emit_limits(self, limits: Sequence[RateLimitSnapshot]) -> None:
         """Send clients where the account stands with its usage limits, one by one."""
         for limit in limits:
-            self.recorder.emit(AccountRateLimitsUpdatedNotification(rate_limits=limit))
+            self.recorder.clients.emit(AccountRateLimitsUpdatedNotification(rate_limits=limit))
 
     def announced(self, failure: ModelFailure) -> ModelFailure:
         """Notify of a failure that ends the turn, and return it to be raised."""
@@ -94,7 +94,7 @@ class ModelRequests:
 
     def emit_error(self, error: TurnError, *, will_retry: bool) -> None:
         """Send clients why a request failed."""
-        self.recorder.emit(
+        self.recorder.clients.emit(
             ErrorNotification(**self.recorder.ids, error=error, will_retry=will_retry)
         )
 

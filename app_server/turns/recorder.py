@@ -19,7 +19,7 @@ from protocol.log.rollout import (
     ItemLeftRunning,
     Record,
 )
-from protocol.model import JsonObject, WireModel
+from protocol.model import JsonObject
 from protocol.turns.items import (
     AgentMessageDeltaNotification,
     AgentMessageThreadItem,
@@ -66,27 +66,19 @@ class TurnRecorder:
         """The members that events of a turn have for their thread and turn."""
         return {"thread_id": self.log.id, "turn_id": self.turn_id}
 
-    def emit(self, event: WireModel) -> None:
-        """Send an event to the subscribers of the thread."""
-        if self.has_own_history and isinstance(event, AgentMessageDeltaNotification):
-            return
-        self.log.open_items.note(event)
-        self.clients.emit(event)
-
-    def emit_run(self, first: AgentMessageDeltaNotification, more: Sequence[str]) -> None:
-        """Send a message delta, and the deltas that came with it, each as an event of its own."""
-        if self.has_own_history:
-            return
-        self.log.open_items.add(first.item_id, "text", 0, "".join((first.delta, *more)))
-        self.clients.emit_run(first, more)
+    def emit_text(self, item_id: str, text: str, more: Sequence[str] = ()) -> None:
+        """Send text of a message, and the pieces that came with it as events of their own."""
+        if not self.has_own_history:
+            delta = AgentMessageDeltaNotification(
+                thread_id=self.log.id, turn_id=self.turn_id, item_id=item_id, delta=text
+            )
+            self.clients.emit(delta, more=more)
 
     def started(self, item: KnownThreadItem) -> None:
         """Announce an item; `started_at_ms` is set from now on."""
         if self.has_own_history and isinstance(item, AgentMessageThreadItem):
             return
         at_ms = item.started_at_ms = item.started_at_ms or self.clock.now_ms()
-        # The item will change; what clients know of it changes by what they are sent.
-        self.log.open_items.begin(item.model_copy())
         self.clients.emit(ItemStartedNotification(**self.ids, item=item, started_at_ms=at_ms))
 
     def announce_user_message(self, item: UserMessageThreadItem) -> None:
@@ -96,7 +88,7 @@ class TurnRecorder:
 
     def abandoned(self, item_id: str) -> None:
         """Drop an open item that will not complete, so that later subscribers do not see it."""
-        self.log.open_items.end(item_id)
+        self.clients.open_items.end(item_id)
 
     async def completed(self, item: KnownThreadItem, history: Sequence[JsonObject] = ()) -> None:
         """Write an item and what the model is to remember of it, then announce it.
@@ -131,7 +123,7 @@ class TurnRecorder:
         record = ItemLeftRunning(at_ms=self.clock.now_ms(), turn_id=self.turn_id, item=item)
         await self.log.append(record, sync=False)
         # Who joins now finds it in the log.
-        self.log.open_items.end(item.id)
+        self.clients.open_items.end(item.id)
 
     async def completed_after_turn(self, item: CommandExecutionThreadItem) -> None:
         """Write and announce the end of an item that was left running, in whichever turn that is.
@@ -157,7 +149,6 @@ class TurnRecorder:
     def announce_completed(self, item: KnownThreadItem) -> None:
         """Announce that an item which is in the log will not change any more."""
         assert item.completed_at_ms is not None
-        self.log.open_items.end(item.id)
         self.clients.emit(
             ItemCompletedNotification(
                 item=item,

@@ -32,7 +32,6 @@ from app_server.turns.recorder import TurnRecorder
 from protocol.model import Json, JsonObject, WireModel
 from protocol.server.account import RateLimitSnapshot
 from protocol.turns.items import (
-    AgentMessageDeltaNotification,
     AgentMessageThreadItem,
     FileChangePatchUpdatedNotification,
     FindInPageWebSearchAction,
@@ -88,7 +87,7 @@ class PatchProgress:
     def _show(self, call: "_Open") -> None:
         call.is_shown = True
         call.not_before = self.clock() + INTERVAL_S
-        self.recorder.emit(
+        self.recorder.clients.emit(
             FileChangePatchUpdatedNotification(
                 **self.recorder.ids, item_id=call.id, changes=call.patch.changes()
             )
@@ -169,17 +168,18 @@ class PlanMessage:
                 self.recorder.abandoned(item.id)
 
     def _emit(self, piece: Piece) -> None:
-        ids = self.recorder.ids
         if piece.part == "plan":
-            plan = self._began_plan()
-            self.recorder.emit(PlanDeltaNotification(**ids, item_id=plan.id, delta=piece.text))
+            plan = PlanDeltaNotification(
+                **self.recorder.ids, item_id=self._began_plan().id, delta=piece.text
+            )
+            self.recorder.clients.emit(plan)
             return
         text, self._blank = self._blank + piece.text, ""
         if self.message.started_at_ms is None and not text.strip():
             self._blank = text
             return
         message = self._began_message()
-        self.recorder.emit(AgentMessageDeltaNotification(**ids, item_id=message.id, delta=text))
+        self.recorder.emit_text(message.id, text)
 
     def _began_message(self) -> AgentMessageThreadItem:
         if self.message.started_at_ms is None:
@@ -293,20 +293,14 @@ class ResponseReader:
                 )
             case ReasoningDelta(delta=text):
                 piece = ReasoningTextDeltaNotification(**ids, delta=text, content_index=index)
-        self.recorder.emit(piece)
+        self.recorder.clients.emit(piece)
 
     def _emit_text(self, item_id: str, pieces: Sequence[str]) -> None:
         if (planning := self._planning.get(item_id)) is not None:
             for piece in pieces:
                 planning.take(piece)
             return
-        first = AgentMessageDeltaNotification(
-            thread_id=self.recorder.log.id,
-            turn_id=self.recorder.turn_id,
-            item_id=item_id,
-            delta=pieces[0],
-        )
-        self.recorder.emit_run(first, pieces[1:])
+        self.recorder.emit_text(item_id, pieces[0], pieces[1:])
 
     def _begin(self, item: JsonObject) -> None:
         item_id = _id_of(item)

@@ -211,7 +211,7 @@ async def test_a_plan_that_breaks_off_is_shown_to_nobody_who_comes_later(tmp_pat
         served.model.scripts.append([*says("<proposed_plan>\nhalf\n")[:-2], BREAK])
         messages = await run(client, thread_id, **mode("plan"))
         assert messages[-1]["params"]["turn"]["status"] == "failed"
-        assert served.services.sessions.get(thread_id).log.open_items.snapshot() == []
+        assert served.services.sessions.get(thread_id).clients.open_items.snapshot() == []
 
 
 @claim("plan:default")

@@ -116,7 +116,7 @@ def test_events_that_are_sent_together_are_what_they_are_one_by_one() -> None:
         with hub.connect(listener) as a, hub.connect(later) as b:
             hub.subscribe(a, "t")
             if together:
-                hub.emit_all("t", events)
+                hub.emit("t", *events)
             else:
                 for event in events:
                     hub.emit("t", event)

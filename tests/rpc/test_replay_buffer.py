@@ -333,7 +333,7 @@ def test_a_run_of_pieces_is_sent_and_kept_like_one_after_the_other(
             before = hub.streams.position("t")
             for run in runs:
                 if hub is together:
-                    hub.emit_run("t", delta(run[0]), run[1:])
+                    hub.emit("t", delta(run[0]), more=run[1:])
                 else:
                     for piece in run:
                         hub.emit("t", delta(piece))

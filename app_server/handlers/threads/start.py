@@ -156,7 +156,7 @@ def _page_now(
     session: ThreadSession, page: TurnsPage, running: Mapping[str, ThreadItem]
 ) -> TurnsPage:
     """Put what is not in the log yet into a page of it: items that are not complete, and output."""
-    state, begun = session.log.state, session.log.open_items.snapshot()
+    state, begun = session.log.state, session.clients.open_items.snapshot()
     data = []
     for turn in page.data:
         now = turn
@@ -169,7 +169,7 @@ def _page_now(
 
 def _shown_turns(session: ThreadSession, logged: Sequence[Turn]) -> list[Turn]:
     """Show the turns that were announced to clients, and what there is of the running one."""
-    turns = turns_of_state(session.log.state, session.log.open_items.snapshot())
+    turns = turns_of_state(session.log.state, session.clients.open_items.snapshot())
     if logged:
         turns = turns_with_log(turns, logged)
     # A turn that was accepted a moment ago is published from its beginning.

@@ -2,10 +2,8 @@
 
 import errno
 import logging
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from io import StringIO
-from typing import NewType, Protocol, TypeAlias
+from typing import NewType, Protocol
 
 import anyio
 import anyio.to_thread
@@ -13,91 +11,6 @@ import anyio.to_thread
 from app_server.threads.failures import TAKEN_OVER, OwnershipLost
 from app_server.threads.log.state import ThreadState
 from protocol.log.rollout import Record, TurnsReverted, render_record
-from protocol.model import WireModel
-from protocol.turns.items import (
-    AgentMessageDeltaNotification,
-    AgentMessageThreadItem,
-    KnownThreadItem,
-    PlanDeltaNotification,
-    PlanThreadItem,
-    ReasoningSummaryPartAddedNotification,
-    ReasoningSummaryTextDeltaNotification,
-    ReasoningTextDeltaNotification,
-    ReasoningThreadItem,
-    ThreadItem,
-)
-
-Texts: TypeAlias = defaultdict[tuple[str, int], StringIO]
-"""By the member that they belong to, and the index in it.
-
-A list of pieces would take fifty bytes and more for each, however short it is.
-"""
-
-
-class OpenItems:
-    """The open items of one thread, in the order in which they began."""
-
-    __slots__ = ("_items",)
-
-    def __init__(self) -> None:
-        self._items: dict[str, tuple[KnownThreadItem, Texts]] = {}
-
-    def begin(self, item: KnownThreadItem) -> None:
-        """Add an item as it is sent to clients; the object must not change any more."""
-        self._items[item.id] = item, defaultdict(StringIO)
-
-    def end(self, item_id: str) -> None:
-        """Take an item off: it is complete, and in the log."""
-        self._items.pop(item_id, None)
-
-    def clear(self) -> None:
-        """Take everything off, at the end of the turn."""
-        self._items.clear()
-
-    def note(self, event: WireModel) -> None:
-        """Take into account what clients are sent of an open item."""
-        match event:
-            case AgentMessageDeltaNotification() | PlanDeltaNotification():
-                self.add(event.item_id, "text", 0, event.delta)
-            case ReasoningTextDeltaNotification():
-                self.add(event.item_id, "content", event.content_index, event.delta)
-            case ReasoningSummaryTextDeltaNotification():
-                self.add(event.item_id, "summary", event.summary_index, event.delta)
-            case ReasoningSummaryPartAddedNotification():
-                self.add(event.item_id, "summary", event.summary_index, "")
-
-    def add(self, item_id: str, member: str, index: int, text: str) -> None:
-        """Add to a text of an item: of the member, and of its part with the index."""
-        known = self._items.get(item_id)
-        # What has no place among the parts comes with the finished item.
-        if known is not None and index >= 0:
-            known[1][member, index].write(text)
-
-    def snapshot(self) -> list[ThreadItem]:
-        """Give the items with their texts so far."""
-        return [_with_texts(item, pieces) for item, pieces in self._items.values()]
-
-
-def _with_texts(item: KnownThreadItem, texts: Texts) -> ThreadItem:
-    match item:
-        case AgentMessageThreadItem() | PlanThreadItem():
-            return item.model_copy(update={"text": _text(texts, "text", 0)})
-        case ReasoningThreadItem():
-            members = {"summary": _parts(texts, "summary"), "content": _parts(texts, "content")}
-            return item.model_copy(update=members)
-    return item
-
-
-def _parts(texts: Texts, member: str) -> list[str]:
-    """Give the texts of a member; indexes that were left out are empty."""
-    length = max((index + 1 for name, index in texts if name == member), default=0)
-    return [_text(texts, member, index) for index in range(length)]
-
-
-def _text(texts: Texts, member: str, index: int) -> str:
-    written = texts.get((member, index))
-    return "" if written is None else written.getvalue()
-
 
 logger = logging.getLogger(__name__)
 
@@ -179,8 +92,6 @@ class LiveThread:
         self.ephemeral = state.created.ephemeral
         """Whether the thread is in memory alone."""
         self.state = state
-        self.open_items = OpenItems()
-        """Items that the running turn has begun and the log does not have yet."""
         self.followers: Sequence[LogFollower] = ()
         """Objects whose `log_grew` is called after every append."""
         self._writer = writer

@@ -303,7 +303,7 @@ class McpCalls(TurnTool):
             if message is None:
                 return
             if rate.lets_one_pass():
-                recorder.emit(
+                recorder.clients.emit(
                     McpToolCallProgressNotification(
                         thread_id=recorder.log.id,
                         turn_id=recorder.turn_id,

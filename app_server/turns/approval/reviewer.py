@@ -496,7 +496,7 @@ class _ReviewEvents:
         self._started_at_ms = recorder.clock.now_ms()
 
     def started(self) -> None:
-        self._recorder.emit(
+        self._recorder.clients.emit(
             ItemGuardianApprovalReviewStartedNotification(
                 **self._recorder.ids,
                 started_at_ms=self._started_at_ms,
@@ -529,11 +529,11 @@ class _ReviewEvents:
         self._completed(GuardianApprovalReview(status=status, rationale=reason))
 
     def warn(self, message: str) -> None:
-        thread_id = self._recorder.log.id
-        self._recorder.emit(GuardianWarningNotification(thread_id=thread_id, message=message))
+        warning = GuardianWarningNotification(thread_id=self._recorder.log.id, message=message)
+        self._recorder.clients.emit(warning)
 
     def _completed(self, review: GuardianApprovalReview) -> None:
-        self._recorder.emit(
+        self._recorder.clients.emit(
             ItemGuardianApprovalReviewCompletedNotification(
                 **self._recorder.ids,
                 started_at_ms=self._started_at_ms,

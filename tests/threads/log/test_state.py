@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from app_server.threads.log import state as queueing
-from app_server.threads.log.live import OpenItems
 from app_server.threads.log.state import (
     AcceptedInput,
     AcceptedInputs,
@@ -69,15 +68,7 @@ from protocol.log.rollout import (
 )
 from protocol.threads.thread import GitInfo, ThreadAttachment, TurnThreadUnreadPosition
 from protocol.turns.items import (
-    AgentMessageDeltaNotification,
-    AgentMessageThreadItem,
     CommandExecutionThreadItem,
-    PlanDeltaNotification,
-    PlanThreadItem,
-    ReasoningSummaryPartAddedNotification,
-    ReasoningSummaryTextDeltaNotification,
-    ReasoningTextDeltaNotification,
-    ReasoningThreadItem,
     TextUserInput,
     UserInput,
 )
@@ -335,47 +326,6 @@ def test_kept_items_equal_a_list_and_others_that_left_out_as_many() -> None:
     other.drop_oldest()
     assert list(one) == list(other)
     assert one != other
-
-
-# Open items.
-
-
-def test_open_items_have_the_texts_that_clients_were_sent() -> None:
-    items = OpenItems()
-    message = AgentMessageThreadItem(id="m", text="", started_at_ms=1, completed_at_ms=None)
-    plan = PlanThreadItem(id="p", text="", started_at_ms=1, completed_at_ms=None)
-    reasoning = ReasoningThreadItem(id="r", started_at_ms=1, completed_at_ms=None)
-    for item in (message, plan, reasoning):
-        items.begin(item)
-    at = {"thread_id": "t", "turn_id": "t"}
-    for event in (
-        AgentMessageDeltaNotification(**at, item_id="m", delta="Hel"),
-        AgentMessageDeltaNotification(**at, item_id="none", delta="x"),
-        PlanDeltaNotification(**at, item_id="p", delta="1."),
-        ReasoningTextDeltaNotification(**at, item_id="r", delta="b", content_index=1),
-        ReasoningTextDeltaNotification(**at, item_id="r", delta="c", content_index=1),
-        ReasoningTextDeltaNotification(**at, item_id="r", delta="x", content_index=-1),
-        ReasoningSummaryPartAddedNotification(**at, item_id="r", summary_index=0),
-        ReasoningSummaryTextDeltaNotification(**at, item_id="r", delta="s", summary_index=0),
-        ReasoningSummaryPartAddedNotification(**at, item_id="r", summary_index=1),
-    ):
-        items.note(event)
-    items.add("m", "text", 0, "lo")
-    assert items.snapshot() == [
-        message.model_copy(update={"text": "Hello"}),
-        plan.model_copy(update={"text": "1."}),
-        reasoning.model_copy(update={"content": ["", "bc"], "summary": ["s", ""]}),
-    ]
-    items.end("p")
-    items.end("none")
-    assert [item.id for item in items.snapshot()] == ["m", "r"]  # type: ignore[union-attr]
-    # One that begins again begins without a text.
-    items.begin(reasoning)
-    assert items.snapshot()[1] == reasoning.model_copy(update={"content": [], "summary": []})
-    items.begin(message)
-    assert items.snapshot()[0] == message
-    items.clear()
-    assert items.snapshot() == []
 
 
 # The queue.

@@ -15,7 +15,7 @@ class Shown:
         self.now = 100.0
         self.events: list[Any] = []
         ids = {"thread_id": "t", "turn_id": "u"}
-        recorder = SimpleNamespace(ids=ids, emit=self.events.append)
+        recorder = SimpleNamespace(ids=ids, clients=SimpleNamespace(emit=self.events.append))
         self.progress = PatchProgress(cast(TurnRecorder, recorder), lambda: self.now)
 
     def begin(self, item_id: str, name: str = "apply_patch") -> None:
