@@ -39,7 +39,7 @@ FLUSH_S = 0.5
 """Seconds that rows may be behind for other servers."""
 
 FEW_HITS = 400
-"""Hits of a search up to which they are looked up; for more, threads are walked in their order."""
+"""Hits in names up to which they are looked up; for more, threads are walked in their order."""
 _HITS = "SELECT found_names(%s, %s)"
 
 SHOWN = ", ".join("id::text" if name == "id" else name for name in COLUMNS)
@@ -225,8 +225,10 @@ def _conditions(query: ThreadQuery) -> tuple[list[str], list[Any]]:
         ("cwd", query.cwds),
     ):
         if allowed:
-            where.append(f"{column} = ANY(%s)")
-            values.append(list(map(storable, allowed)))
+            # Of one value an index has the order, too.
+            where.append(f"{column} = %s" if len(allowed) == 1 else f"{column} = ANY(%s)")
+            shown = [storable(value) for value in allowed]
+            values.append(shown if len(shown) > 1 else shown[0])
     if query.excluded:
         where.append("id <> ALL(%s)")
         values.append(_uuids(query.excluded))

@@ -19,7 +19,10 @@ from app_server.threads.history.search import (
 )
 from app_server.threads.history.texts import excerpt, matches
 from app_server.threads.postgresql.database import Connection, Database, storable
-from app_server.threads.postgresql.lists import FEW_HITS, containing, cursor_id
+from app_server.threads.postgresql.lists import containing, cursor_id
+
+FEW_HITS = 4_000
+"""Hits up to which they are looked up: of 1,000,000 threads as costly as the walk for more."""
 
 _HITS = "SELECT found_texts(%s, %s)"
 _LISTED = "t.tenant = (SELECT current_tenant()) AND {where}"
@@ -27,12 +30,13 @@ _BY_HITS = f"""
 SELECT t.id, t.{{sort}} FROM threads AS t
 WHERE t.id = ANY(%s) AND {_LISTED} ORDER BY t.{{sort}} {{order}}, t.id {{order}} LIMIT %s
 """
+# Asked of each thread, until the page is full: EXISTS would be planned as a join with all hits.
 # No index of trigrams, which the owner of the tables could use: `folded || ''` is in none.
 _BY_WALK = f"""
 SELECT t.id, t.{{sort}} FROM threads AS t
-WHERE EXISTS (
-    SELECT 1 FROM texts
-    WHERE texts.tenant = t.tenant AND texts.thread_id = t.id AND (folded || '') LIKE %s
+WHERE (
+    SELECT true FROM texts
+    WHERE texts.tenant = t.tenant AND texts.thread_id = t.id AND (folded || '') LIKE %s LIMIT 1
 ) AND {_LISTED}
 ORDER BY t.{{sort}} {{order}}, t.id {{order}} LIMIT %s
 """

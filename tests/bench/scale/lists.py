@@ -28,7 +28,7 @@ SELECT (SELECT id FROM tenants LIMIT 1), gen_random_uuid(), n * 1000, n * 1000 +
     'Task ' || n || ': mend ' || md5((n * 7)::text) || ' of the build', n %% 10 = 0, true, 'm',
     (ARRAY['p', 'q'])[1 + n %% 2], '/project/' || n %% 500, '"vscode"',
     (ARRAY['vscode', 'cli', 'exec', 'appServer'])[1 + n %% 4], 'client ' || n %% 5, '1',
-    CASE WHEN n %% 20 = 0 THEN 'project ' || n %% 400 END,
+    CASE WHEN n %% 20 IN (0, 1) THEN 'project ' || n %% 400 END,
     CASE WHEN n %% 1000 = 0 THEN 'pinned' END, CASE WHEN n %% 1000 = 0 THEN 'a' || n END, '[]'
 FROM generate_series(1, %(threads)s) AS n
 """
@@ -82,10 +82,13 @@ async def _list(store: PostgresStore) -> None:
         "last changed": replace(first, sort_key="updated_at_ms"),
         "archived": replace(first, archived=True),
         "of a folder": replace(first, cwds=["/project/7"]),
+        "of a folder, none": replace(first, cwds=["/project/of others"]),
+        "of a kind, none": replace(first, source_kinds=["subAgent"]),
         "of two kinds": replace(first, source_kinds=["cli", "exec"]),
         "of a provider, ascending": replace(first, model_providers=["q"], ascending=True),
         "of a client": replace(first, originators=["client 3"]),
-        "of a project": replace(first, project=Within("project 40", ["project 40"])),
+        "of a project": replace(first, project=Within("project 41", ["project 41"])),
+        "of a project, archived": replace(first, project=Within("project 40", ["project 40"])),
         "pinned": replace(first, section=Within(PINNED.id, known), sort_key="section_rank"),
         "in no section": replace(first, section=Within(None, known)),
         "part of a preview, once": replace(first, search=page.rows[50].preview[5:20]),
