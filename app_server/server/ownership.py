@@ -5,9 +5,9 @@ Source: docs/scale.md, "Nodes".
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 
 import anyio
+import anyio.abc
 import anyio.to_thread
 
 from app_server.config.node import settings_digest
@@ -17,7 +17,6 @@ from app_server.sessions.registry import announce_unloaded
 from app_server.sessions.session import ThreadSession
 from app_server.signals.notifications import settings_as_stored
 from app_server.threads.failures import (
-    TAKEN_OVER,
     OwnershipLost,
     StoreUnavailable,
     ThreadBusy,
@@ -40,6 +39,10 @@ MAX_AT_ONCE = 8
 RETRY_S = 60.0
 """Seconds until a thread that could not be taken over is tried again."""
 
+OUT_OF_DATE = (
+    "the log of the thread has more than this server knew: it is read again, here or by the server "
+    "that has taken it over"
+)
 ENDED = (
     "this server cannot reach the database, so what it does is stopped: another server may take "
     "its threads over"
@@ -61,23 +64,23 @@ class Ownership:
         At most `max_at_once` threads of dead nodes are loaded at a time.
         """
         self._is_followed = is_followed
-        self._max_at_once = max_at_once
         self._services = services
         self._sessions = services.sessions
         self._nodes = nodes
+        self._limit = anyio.CapacityLimiter(max_at_once)
         self._retry_at: dict[str, float] = {}
         """Threads that could not be taken over, and when they are tried again."""
 
     async def run(self) -> None:
         """Follow the lease, and take over what others left behind; until cancelled."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._follow_lease)
+            tasks.start_soon(self._follow_lease, tasks)
             tasks.start_soon(self._take_over)
             tasks.start_soon(self._announce_settings)
 
     # The lease of this server.
 
-    async def _follow_lease(self) -> None:
+    async def _follow_lease(self, tasks: anyio.abc.TaskGroup) -> None:
         while True:
             match await self._nodes.news():
                 case LeaseEnded():
@@ -86,7 +89,7 @@ class Ownership:
                     await self._go_on()
                 case ThreadsLost():
                     # Not those that were taken since: this may have waited.
-                    await self._drop([one for one in self._stored() if one.log.is_lost])
+                    await self._drop([one for one in self._stored() if one.log.is_lost], tasks)
 
     async def _announce_settings(self) -> None:
         """Show others what this server's settings are, also after they were changed."""
@@ -132,17 +135,34 @@ class Ownership:
                 logger.warning("thread %s is behind until its next change: %s", session.log.id, exc)
             session.run_next_soon()
 
-    async def _drop(self, sessions: Iterable[ThreadSession]) -> None:
-        """Unload threads of which nothing more may be written."""
-        async with anyio.create_task_group() as tasks:
+    async def _drop(self, sessions: Iterable[ThreadSession], tasks: anyio.abc.TaskGroup) -> None:
+        """Unload threads of which nothing more may be written as they are known here."""
+        async with anyio.create_task_group() as unloading:
             for session in sessions:
                 session.log.abandon()
-                session.clients.warning(TAKEN_OVER)
-                tasks.start_soon(self._unload, session.log.id)
+                session.clients.warning(OUT_OF_DATE)
+                unloading.start_soon(self._unload, session.log.id, tasks)
 
-    async def _unload(self, thread_id: str) -> None:
+    async def _unload(self, thread_id: str, tasks: anyio.abc.TaskGroup) -> None:
         if await self._sessions.unload(thread_id):
             announce_unloaded(self._services.hub, thread_id)
+        # What follows the lease does not wait for it.
+        tasks.start_soon(self._read_again, thread_id)
+
+    async def _read_again(self, thread_id: str) -> None:
+        """Load a thread that nobody else has: its log had more than was known here.
+
+        An append of which nobody knew whether it was written had been. The store keeps the thread
+        for this server meanwhile.
+        """
+        try:
+            owner = await self._nodes.owner(thread_id)
+        except OSError as exc:
+            logger.info("thread %s is left to who asks for it: %s", thread_id, exc)
+            return
+        is_own = owner is not None and owner.node_id == self._nodes.own_id
+        if is_own and not self._sessions.draining:
+            await self._take(thread_id)
 
     # Threads of dead nodes.
 
@@ -162,17 +182,16 @@ class Ownership:
     async def _take_all(self, left: Sequence[str]) -> None:
         now_s = anyio.current_time()
         self._retry_at = {one: at_s for one, at_s in self._retry_at.items() if at_s > now_s}
-        limit = anyio.CapacityLimiter(self._max_at_once)
         async with anyio.create_task_group() as tasks:
             for thread_id in sorted(left, key=lambda one: not self._is_followed(one)):
                 if thread_id not in self._retry_at:
-                    tasks.start_soon(partial(self._take, thread_id, limit))
+                    tasks.start_soon(self._take, thread_id)
 
-    async def _take(self, thread_id: str, limit: anyio.CapacityLimiter) -> None:
+    async def _take(self, thread_id: str) -> None:
         """Load a thread, which ends its open turn, and go on with what waits in it."""
         loading = self._sessions.loading
         try:
-            async with limit, loading.locked(thread_id) as found:
+            async with self._limit, loading.locked(thread_id) as found:
                 session = found.session
                 if session is None:
                     stored = await settings_as_stored(self._services.configuration, found.state)
@@ -189,7 +208,7 @@ class Ownership:
             logger.exception("thread %s cannot be taken over", thread_id)
             self._retry_at[thread_id] = anyio.current_time() + RETRY_S
             return
-        logger.info("thread %s was taken over from a dead node", thread_id)
+        logger.info("thread %s, which had work, goes on here", thread_id)
         if not session.clients.began:
             session.clients.status(session.status)
             session.clients.begin()

@@ -376,6 +376,37 @@ async def test_a_node_without_the_database_ends_its_turns_and_keeps_its_threads(
             assert (database.owner(thread_id), database.dead()) == (owner, 0)
 
 
+async def test_a_thread_with_an_append_that_was_written_and_not_answered_stays_where_it_is(
+    tmp_path: Path, database_url: str, cluster: Cluster
+) -> None:
+    database = Database(database_url)
+    async with (
+        ScriptedModel().serve() as model,
+        DatabaseProxy(cluster.folder).listening() as proxy,
+        # It waits for a lease of its own before it takes anybody for dead.
+        node(tmp_path / "b", model, database) as (_, other),
+    ):
+        behind = Database(url_of([proxy], name_of(database_url)))
+        async with node(tmp_path / "a", model, behind, lease_s=3) as (_, client):
+            thread_id, gate = await held_turn(client, model)
+            await queue(client, thread_id, "queued")
+            owner, _ = database.owner(thread_id)
+            proxy.swallows_answers = True
+            name = {"threadId": thread_id, "name": "unanswered"}
+            refused = await client.refusal("thread/name/set", name)
+            assert (refused.data["code"], refused.data["retriable"]) == ("storageFailed", True)
+            await client.wait_for("turn/completed")
+            assert b"unanswered" in database.log(thread_id)[-1][2]
+            gate.opened.set()
+            proxy.heal()
+            # Its log is read again, with what nobody was told of, and nobody else takes it.
+            await until_turns(other, thread_id, "interrupted", "completed")
+            assert (database.owner(thread_id), database.dead()) == ((owner, 2), 0)
+            resumed = await client.call("thread/resume", {"threadId": thread_id})
+            assert resumed["thread"]["name"] == "unanswered"
+            assert (await client.turn(thread_id, "again"))["status"] == "completed"
+
+
 def status_of(url: str, path: str) -> int:
     """Return the status of a GET at the address of a server."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))

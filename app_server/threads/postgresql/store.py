@@ -293,8 +293,12 @@ class DatabaseThreads:
         # Where the end of a turn could not be written, its next owner writes it.
         is_open = thread.state.open_turn is not None
         is_left = holding.is_left or goes_on or thread.is_abandoned or is_open
-        row = None if thread.is_abandoned else final_row(thread.state)
-        self._give_back(holding._replace(is_left=is_left), row)
+        holding = holding._replace(is_left=is_left)
+        if thread.is_abandoned:
+            # If it is still this server's, it is read again here, or given back then.
+            self.kept[thread.id] = holding, None
+        else:
+            self._give_back(holding, final_row(thread.state))
 
     def read(self, thread_id: str) -> ThreadState:
         """Read a thread without what the model sees; see ThreadStore.read."""
