@@ -152,7 +152,8 @@ class Core:
                 addresses=urls,
                 token_file=str(token_file) if (token_file := settings.guards.token_file) else None,
             )
-            await opened.enter_async_context(sending(services.configuration, VERSION))
+            collected = sending(services.configuration, VERSION, lambda: store.figures)
+            await opened.enter_async_context(collected)
             await opened.enter_async_context(in_worker(stores.servers.announced(entry)))
         except BaseException:
             await _close(opened)

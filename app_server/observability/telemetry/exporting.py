@@ -7,7 +7,8 @@ Source: https://opentelemetry.io/docs/specs/semconv/ (rpc, gen-ai, mcp).
 
 import asyncio
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, Literal, TypeAlias
@@ -16,7 +17,7 @@ from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-from opentelemetry.metrics import Histogram
+from opentelemetry.metrics import CallbackOptions, Histogram, Observation
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
@@ -74,6 +75,16 @@ COUNTED = frozenset(
 )
 """Attributes of spans that metrics have too: those of which there are few values."""
 TOKENS = {"gen_ai.usage.input_tokens": "input", "gen_ai.usage.output_tokens": "output"}
+STORE_TOTALS = frozenset(
+    {
+        "store.appends",
+        "store.appends.fenced",
+        "store.threads.taken_over",
+        "store.pool.waited",
+        "store.pool.waited_ms",
+    }
+)
+"""Figures of a store that are sums since the start; the others are how it is now."""
 
 
 def make_exporting(settings: TelemetrySettings, version: str) -> "Exporting":
@@ -108,6 +119,8 @@ class Exporting:
             {
                 "service.name": "app-server",
                 "service.version": version,
+                # Servers of a group send to one collector.
+                "service.instance.id": str(uuid.uuid4()),
                 "deployment.environment.name": settings.environment,
             }
         )
@@ -118,13 +131,31 @@ class Exporting:
             self._traces.add_span_processor(processor)
         self._tracer = self._traces.get_tracer("app_server", version)
         self._metrics = MeterProvider(readers, resource=resource, shutdown_on_exit=False)
-        meter = self._metrics.get_meter("app_server", version)
+        self._meter = self._metrics.get_meter("app_server", version)
         self._durations: dict[SpanKind, Histogram] = {
-            kind: meter.create_histogram(name, "s") for kind, name in DURATIONS.items()
+            kind: self._meter.create_histogram(name, "s") for kind, name in DURATIONS.items()
         }
-        self._tokens = meter.create_histogram("gen_ai.client.token.usage", "{token}")
+        self._tokens = self._meter.create_histogram("gen_ai.client.token.usage", "{token}")
         self._attributes = dict(settings.attributes)
         self._w3c = TraceContextTextMapPropagator()
+
+    def observe(self, read: Callable[[], Mapping[str, int]]) -> None:
+        """Send figures of a store as they are at each export.
+
+        `read` returns them, always the same names; it is called on a thread of the SDK.
+        Source: docs/operations.md, "Traces and metrics".
+        """
+
+        def observed(figure: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
+            return lambda _: [Observation(read()[figure])]
+
+        for figure in read():
+            unit = {"us": "us", "ms": "ms"}.get(figure.rpartition("_")[2], "1")
+            name, callbacks = f"appserver.{figure}", [observed(figure)]
+            if figure in STORE_TOTALS:
+                self._meter.create_observable_counter(name, callbacks, unit)
+            else:
+                self._meter.create_observable_gauge(name, callbacks, unit)
 
     @contextmanager
     def span(

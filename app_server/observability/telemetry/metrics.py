@@ -36,7 +36,9 @@ def upper_us(bucket: int) -> int:
 
 
 class Histogram:
-    """Count times, and read quantiles from the counts; one event loop adds to it and reads it.
+    """Count times, and read quantiles from the counts; one event loop adds to it.
+
+    Other threads may read it; a time that is just being added is counted there or not.
 
     A time falls into one of 108 buckets, each 19 % (2 to the power of 1/4) wider than the one
     before, from 16 µs to 36 min. So a quantile is at most 19 % too high, whatever was measured, and

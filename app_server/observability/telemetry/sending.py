@@ -1,7 +1,7 @@
 """Begins to send traces and metrics, where the configuration names a collector."""
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
@@ -22,10 +22,12 @@ TABLE = "otel"
 
 
 @asynccontextmanager
-async def sending(configuration: Configuration, version: str) -> AsyncIterator[None]:
+async def sending(
+    configuration: Configuration, version: str, figures: Callable[[], Mapping[str, int]]
+) -> AsyncIterator[None]:
     """Send traces and metrics while the context lasts, if a collector is configured.
 
-    `version` is that of the program.
+    `version` is that of the program, `figures` are those of the store; see Exporting.observe.
 
     Neither a configuration or a variable that makes no sense nor a missing package keeps a server
     from starting.
@@ -34,6 +36,7 @@ async def sending(configuration: Configuration, version: str) -> AsyncIterator[N
     if exporting is None:
         yield
         return
+    exporting.observe(figures)
     try:
         with exported_by(exporting):
             yield

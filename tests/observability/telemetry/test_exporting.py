@@ -164,6 +164,47 @@ async def test_a_collector_gets_the_spans_and_metrics_of_a_server(tmp_path: Path
     assert {"rpc.server.call.duration", "gen_ai.client.token.usage"} <= metrics
 
 
+@pytest.mark.postgresql
+@pytest.mark.process
+@claim("telemetry:export")
+async def test_a_collector_gets_the_figures_of_a_database(
+    tmp_path: Path, database_url: str
+) -> None:
+    async with ScriptedModel().serve() as model:
+        with collector() as (url, bodies, _):
+            exporter = f'{{ otlp-http = {{ endpoint = "{url}/v1/metrics" }} }}'
+            write_config(tmp_path, model.url, f"[otel]\nmetrics_exporter = {exporter}\n")
+            async with running(tmp_path, options=["--store", database_url]) as server:
+                async with server.client() as client:
+                    await client.turn(await client.start_thread(), "hello")
+                    gauges = (await client.call("server/diagnostics", {}))["gauges"]
+                log = await end(server)
+    assert log == ""
+    (resource,) = ExportMetricsServiceRequest.FromString(bodies["/v1/metrics"][-1]).resource_metrics
+    assert "service.instance.id" in {one.key for one in resource.resource.attributes}
+    sent = {
+        metric.name: metric
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+        if metric.name.startswith("appserver.store.")
+    }
+    shown = {gauge["name"]: gauge["value"] for gauge in gauges}
+    assert {f"appserver.{name}" for name in shown if name.startswith("store.")} == sent.keys()
+    assert {name for name, metric in sent.items() if metric.HasField("sum")} == {
+        "appserver.store.appends",
+        "appserver.store.appends.fenced",
+        "appserver.store.pool.waited",
+        "appserver.store.pool.waited_ms",
+        "appserver.store.threads.taken_over",
+    }
+    assert sent["appserver.store.appends"].sum.is_monotonic
+    (appends,) = sent["appserver.store.appends"].sum.data_points
+    assert appends.as_int >= shown["store.appends"] > 0
+    slowest = sent["appserver.store.appends.synced_p99_us"]
+    assert (slowest.unit, slowest.gauge.data_points[0].as_int > 0) == ("us", True)
+    assert 0 < sent["appserver.store.lease.left_ms"].gauge.data_points[0].as_int <= 10_000
+
+
 @pytest.mark.slow
 @pytest.mark.process
 @claim("telemetry:export")
