@@ -101,7 +101,7 @@ class LiveThread:
         self._closed = False
         self.is_abandoned = False
         """Whether its log was found to be another server's."""
-        self._write_lock = anyio.Lock()
+        self._write_lock = anyio.Lock(fast_acquire=True)
 
     @property
     def is_lost(self) -> bool:

@@ -202,9 +202,10 @@ WITH given AS (
         WHERE threads.tenant = (SELECT current_tenant()) AND threads.id = given.thread_id
             AND threads.epoch = given.epoch
     )
-    ON CONFLICT DO NOTHING RETURNING thread_id, position
+    ON CONFLICT DO NOTHING RETURNING thread_id
 )"""
-_PLAIN = f"{_APPEND} SELECT thread_id, position FROM added"
+_COUNTED = "SELECT count(*) FROM added"
+_PLAIN = f"{_APPEND} {_COUNTED}"
 _WITH_MORE = f"""{_APPEND}, shown AS (
     {CHANGED} AND threads.id IN (SELECT thread_id FROM added)
 ), moved AS (
@@ -212,7 +213,7 @@ _WITH_MORE = f"""{_APPEND}, shown AS (
 ), bumped AS (
     {BUMP} WHERE EXISTS (SELECT 1 FROM moved) {ON_BUMPED} RETURNING 1
 )
-SELECT thread_id, position FROM added
+{_COUNTED}
 """
 _WRITTEN = """
 SELECT thread_id, position FROM records
@@ -230,13 +231,6 @@ def _place(append: _Append) -> _Place:
     return append.thread_id, append.position
 
 
-async def _places_of(
-    connection: AsyncConnection, statement: str, values: Sequence[Any]
-) -> set[_Place]:
-    cursor = await connection.execute(statement.encode(), values, binary=True)
-    return {(row[0], row[1]) for row in await cursor.fetchall()}
-
-
 def _arrays(group: Sequence[_Append]) -> list[Any]:
     return [
         [append.thread_id for append in group],
@@ -250,6 +244,8 @@ class GroupAppender:
     """Writes appends of all threads of a server over one connection; for the event loop.
 
     Whoever comes first writes all that waits, and the first of those that came meanwhile is next.
+    After a group it waits a turn of the event loop: all of that group append again at once, and
+    would otherwise pay for two statements, of one append and of the others.
     """
 
     def __init__(self, database: Database, nodes: PostgresNodes, *, synced: bool) -> None:
@@ -266,6 +262,8 @@ class GroupAppender:
         """Appends that were refused, as another server has the thread."""
         self._waiting: list[_Append] = []
         self._is_writing = False
+        self._comes_in_groups = False
+        """Whether the last group was more than one append."""
         self._is_closed = False
 
     async def append(self, append: _Append) -> None:
@@ -276,8 +274,19 @@ class GroupAppender:
         """
         came_s = time.perf_counter()
         self._waiting.append(append)
+        if self._comes_in_groups and not self._is_writing:
+            # Whoever was in the last group comes in this turn of the loop, if it comes again.
+            self._is_writing = True
+            asyncio.get_running_loop().call_soon(self._wake_next)
         if self._is_writing:
-            await append.turn
+            try:
+                await append.turn
+            except asyncio.CancelledError:
+                if not append.turn.cancelled() and not append.is_over:
+                    # It was to write the next group.
+                    self._waiting.remove(append)
+                    self._wake_next()
+                raise
         if not append.is_over:
             self._is_writing = True
             await self._write_group()
@@ -286,15 +295,7 @@ class GroupAppender:
             raise append.failure
 
     async def _write_group(self) -> None:
-        group: list[_Append] = []
-        size = 0
-        for append in self._waiting[:MAX_ROWS]:
-            size += len(append.body)
-            if group and size > MAX_BYTES:
-                break
-            group.append(append)
-        del self._waiting[: len(group)]
-        self.largest_group = max(self.largest_group, len(group))
+        group = self._next_group()
         try:
             await self._write(group)
         except BaseException:
@@ -311,12 +312,28 @@ class GroupAppender:
                 append.is_over = True
                 if not append.turn.done():
                     append.turn.set_result(None)
-            # The caller of one may have been cancelled; then another one writes it.
-            waits = next((append for append in self._waiting if not append.turn.done()), None)
-            if waits is not None:
-                waits.turn.set_result(None)
-            else:
-                self._is_writing = False
+            self._wake_next()
+
+    def _wake_next(self) -> None:
+        """Have the first that waits write the next group, if any waits."""
+        self._waiting = [append for append in self._waiting if not append.turn.cancelled()]
+        if self._waiting:
+            self._waiting[0].turn.set_result(None)
+        else:
+            self._is_writing = False
+
+    def _next_group(self) -> Sequence[_Append]:
+        group: list[_Append] = []
+        size = 0
+        for append in self._waiting[:MAX_ROWS]:
+            size += len(append.body)
+            if group and size > MAX_BYTES:
+                break
+            group.append(append)
+        del self._waiting[: len(group)]
+        self.largest_group = max(self.largest_group, len(group))
+        self._comes_in_groups = len(group) > 1
+        return group
 
     async def _write(self, group: Sequence[_Append]) -> None:
         # A turn waits for what is not synced, and has nobody to answer.
@@ -329,11 +346,11 @@ class GroupAppender:
         while True:
             try:
                 self._nodes.require_held()
-                written = await self._send(group)
-                if not written.issuperset(map(_place, group)):
-                    # It may have been written before an answer that was lost: nobody else writes
-                    # these bytes at this place with this epoch.
-                    written |= await self._find(group)
+                if await self._send(group):
+                    return
+                # It may have been written before an answer that was lost: nobody else writes
+                # these bytes at this place with this epoch.
+                written = await self._find(group)
                 break
             except StoreUnavailable as failure:
                 if failure.reason != "databaseUnavailable" and len(group) > 1:
@@ -354,8 +371,8 @@ class GroupAppender:
                 append.failure = owner_lost()
                 self.fenced += 1
 
-    async def _send(self, group: Sequence[_Append]) -> set[_Place]:
-        """Send one statement; the places that were written by it."""
+    async def _send(self, group: Sequence[_Append]) -> bool:
+        """Send one statement; whether it has written all."""
         async with self._session() as connection:
             sent: list[_Append] = []
             for append in group:
@@ -370,12 +387,14 @@ class GroupAppender:
             if rows or signals:
                 statement = _WITH_MORE
                 values += [as_json(rows.values()), moves_of(signals)]
-            return await _places_of(connection, statement, values)
+            cursor = await connection.execute(statement.encode(), values, binary=True)
+            return await cursor.fetchone() == (len(sent),)
 
     async def _find(self, group: Sequence[_Append]) -> set[_Place]:
         """Return the places of what is there."""
         async with self._session() as connection:
-            return await _places_of(connection, _WRITTEN, _arrays(group))
+            cursor = await connection.execute(_WRITTEN.encode(), _arrays(group), binary=True)
+            return {(row[0], row[1]) for row in await cursor.fetchall()}
 
     @asynccontextmanager
     async def _session(self) -> AsyncIterator[AsyncConnection]:

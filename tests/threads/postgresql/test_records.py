@@ -171,7 +171,10 @@ async def test_an_append_after_the_store_was_closed_opens_no_connection(database
     with pytest.raises(StoreUnavailable, match="the store is closed"):
         await thread.append(named(2))
     name = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'app-server'"
-    assert asked(database_url, f"{name} AND datname = current_database()") == [(0,)]
+    async with asyncio.timeout(WAIT_S):
+        # PostgreSQL's processes end a moment after their connections.
+        while asked(database_url, f"{name} AND datname = current_database()") != [(0,)]:
+            await asyncio.sleep(0.02)
 
 
 async def test_an_append_whose_caller_was_cancelled_holds_up_no_other(database_url: str) -> None:
@@ -196,6 +199,47 @@ async def test_an_append_whose_caller_was_cancelled_holds_up_no_other(database_u
         ] * 2
         await asyncio.wait_for(threads[0].append(named(2)), WAIT_S)
         for thread in (threads[0], *threads[2:]):
+            await store.unload(thread)
+
+
+async def test_a_cancel_before_an_append_is_sent_holds_up_no_other(database_url: str) -> None:
+    async with opened(database_url) as store:
+
+        async def together() -> list[LiveThread]:
+            threads = [await store.create(created()) for _ in range(3)]
+            # From now on whoever comes first waits for the others.
+            await asyncio.gather(*(thread.append(named(1)) for thread in threads))
+            await asyncio.gather(*(thread.append(named(2)) for thread in threads))
+            return threads
+
+        for turns_of_loop in range(3):
+            first, *others = await together()
+            cancelled = asyncio.create_task(first.append(named(3)))
+            writes = [asyncio.create_task(thread.append(named(3))) for thread in others]
+            for _ in range(turns_of_loop):
+                await anyio.lowlevel.checkpoint()
+            cancelled.cancel()
+            await asyncio.wait_for(asyncio.gather(*writes), WAIT_S)
+            await asyncio.wait({cancelled})
+            assert cancelled.cancelled()
+            assert [thread.state.name for thread in others] == ["name 3"] * 2
+
+
+async def test_threads_that_append_again_and_again_share_each_statement(database_url: str) -> None:
+    count, each = 20, 10
+    async with opened(database_url) as store:
+        threads = [await store.create(created()) for _ in range(count)]
+
+        async def write(thread: LiveThread) -> None:
+            for number in range(each):
+                await thread.append(HistoryAppended(at_ms=number, items=[raw("said")]))
+
+        await asyncio.gather(*map(write, threads))
+        statements = "SELECT count(DISTINCT xmin::text) FROM records WHERE body LIKE %s"
+        ((found,),) = asked(database_url, statements, b'%"said"%')
+        # The first who came did not know of the others.
+        assert found == each + 1
+        for thread in threads:
             await store.unload(thread)
 
 
