@@ -76,7 +76,7 @@ class ViewImage(TurnTool):
             BadCall: it may not be read, is not there, or is no image.
         """
         turn, arguments = self.turn, call.read(_View)
-        if not self.context.model.features.images:
+        if not self.context.model.in_force().features.images:
             raise BadCall(NO_IMAGES)
         try:
             found = await self.environments.find(arguments.environment_id)

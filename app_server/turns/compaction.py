@@ -8,6 +8,7 @@ Source: docs/compaction.md.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app_server.models.catalogue.models import ModelFeatures, ModelInForce
 from app_server.models.interface import (
     ItemDone,
     LimitsReported,
@@ -79,33 +80,35 @@ class Compactor:
         """Whether there is anything that a compaction would replace."""
         return worth_compacting(split_unseen(self.recorder.log.state.history)[0])
 
-    async def compact_for_request(self) -> None:
+    async def compact_for_request(self, model: ModelInForce) -> None:
         """Compact what the model has seen; what it has not seen yet stays as it is, behind it.
 
         Raises:
             ModelFailure: it was announced; the history is what it was.
             OSError: the disk refused.
         """
-        await self._compact(*split_unseen(self.recorder.log.state.history))
+        await self._compact(*split_unseen(self.recorder.log.state.history), model)
 
-    async def compact_all(self) -> None:
+    async def compact_all(self, model: ModelInForce) -> None:
         """Compact the whole history; one without anything new stays as it is.
 
         Raises:
             ModelFailure, OSError: see `compact_for_request`.
         """
-        await self._compact(list(self.recorder.log.state.history), [])
+        await self._compact(list(self.recorder.log.state.history), [], model)
 
-    async def _compact(self, seen: list[JsonObject], unseen: list[JsonObject]) -> None:
+    async def _compact(
+        self, seen: list[JsonObject], unseen: list[JsonObject], model: ModelInForce
+    ) -> None:
         recorder, requests = self.recorder, self.requests
         item = ContextCompactionThreadItem(id=recorder.clock.new_id())
         recorder.started(item)
         if not worth_compacting(seen):
             await recorder.completed(item)
             return
-        summary = await self._sum_up(seen)
-        history = compacted(seen, summary, unseen, kept_tokens(requests.model.compact_at))
-        account = requests.measured(self._size_of(history))
+        summary = await self._sum_up(seen, model)
+        history = compacted(seen, summary, unseen, kept_tokens(model.compact_at))
+        account = requests.measured(self._size_of(history, model.features), model)
         at_ms = item.completed_at_ms = recorder.clock.now_ms()
         await recorder.log.append(
             HistoryCompacted(at_ms=at_ms, turn_id=recorder.turn_id, items=history),
@@ -116,30 +119,32 @@ class Compactor:
         requests.emit_usage(account)
         recorder.announce_completed(item)
 
-    async def _sum_up(self, seen: Sequence[JsonObject]) -> str:
+    async def _sum_up(self, seen: Sequence[JsonObject], model: ModelInForce) -> str:
         requests, shown, trims = self.requests, list(seen), 0
-        attempts = requests.attempts()
+        attempts = requests.attempts(model)
         while True:
             try:
-                summary = await self._ask(shown, attempts.provider)
+                summary = await self._ask(shown, attempts.provider, model.features)
             except ModelFailure as failure:
                 if is_too_long(failure) and trims < MAX_TRIMS and len(shown) > 1:
                     requests.emit_limits(failure.limits)
                     shown, trims = without_oldest(shown), trims + 1
-                    attempts = requests.attempts()
+                    attempts = requests.attempts(model)
                 else:
                     await attempts.wait(failure)
             else:
                 break
         if summary.usage is not None:
-            await requests.account(summary.usage)
+            await requests.account(summary.usage, model)
         requests.emit_limits(summary.limits)
         return summary.text
 
-    async def _ask(self, shown: Sequence[JsonObject], provider: Provider) -> "_Summary":
+    async def _ask(
+        self, shown: Sequence[JsonObject], provider: Provider, features: ModelFeatures
+    ) -> "_Summary":
         body = request_body(
             self.recorder.log.state,
-            self.requests.model.features,
+            features,
             (),
             None,
             REQUEST_KIND,
@@ -155,8 +160,8 @@ class Compactor:
             raise ModelFailure("the model wrote no summary")
         return summary
 
-    def _size_of(self, history: Sequence[JsonObject]) -> int:
-        state, features = self.recorder.log.state, self.requests.model.features
+    def _size_of(self, history: Sequence[JsonObject], features: ModelFeatures) -> int:
+        state = self.recorder.log.state
         tools, notes = self.tools.declarations(features), self.tools.notes()
         body = request_body(state, features, tools, None, None, notes, history=history)
         parts: list[Json] = [body["instructions"], body["tools"], body["input"]]

@@ -10,6 +10,7 @@ from itertools import groupby
 
 import anyio
 
+from app_server.models.catalogue.models import ModelFeatures, ModelInForce
 from app_server.models.interface import ModelFailure, ModelRequest, Provider
 from app_server.models.prompt.context import tokens_in_context
 from app_server.models.prompt.request import request_body
@@ -43,8 +44,7 @@ class ModelExchange:
         self._recorder = recorder
         self.tools = tools
         self._options = options
-        self._model = context.model
-        self.requests = ModelRequests(recorder, context.server.model_client, context.model)
+        self.requests = ModelRequests(recorder, context.server.model_client)
         prompt = context.settings.compact_prompt
         self._compactor = Compactor(recorder, self.requests, tools, prompt)
         self._plans = TurnPlans(recorder)
@@ -76,7 +76,7 @@ class ModelExchange:
         Raises:
             ModelFailure, OSError: see `respond`.
         """
-        await self._compactor.compact_all()
+        await self._compactor.compact_all(self._context.model.in_force())
 
     async def respond(self) -> ResponseReader:
         """Have the model respond to the history, after making room for that.
@@ -93,36 +93,37 @@ class ModelExchange:
         try:
             if not self._is_prepared:
                 self._is_prepared = True
-                if (warning := await self._model.prepare()) is not None:
+                if (warning := await self._context.model.prepare()) is not None:
                     self._context.clients.warning(warning)
-            await self._make_room()
+            model = self._context.model.in_force()
+            await self._make_room(model)
             response: ResponseReader | None = None
-            attempts = self.requests.attempts()
+            attempts = self.requests.attempts(model)
             while response is None:
                 try:
-                    response = await self._send(attempts.provider)
+                    response = await self._send(attempts.provider, model.features)
                 except ModelFailure as failure:
                     if not self._may_be_shortened(failure):
                         await attempts.wait(failure)
                         continue
                     self.requests.emit_limits(failure.limits)
                     self._was_too_long = True
-                    await self._compactor.compact_for_request()
-                    attempts = self.requests.attempts()
+                    await self._compactor.compact_for_request(model)
+                    attempts = self.requests.attempts(model)
         finally:
             self.is_under_way = False
         self.last_message = response.last_message or self.last_message
         if response.usage is not None:
-            await self.requests.account(response.usage)
+            await self.requests.account(response.usage, model)
         if response.limits:
             self.requests.emit_limits(response.limits)
         return response
 
-    async def _make_room(self) -> None:
+    async def _make_room(self, model: ModelInForce) -> None:
         """Compact before a request that would come too near to the model's limit."""
         if self._recorder.has_own_history:
             return
-        limit = self._model.compact_at
+        limit = model.compact_at
         if limit is None or tokens_in_context(self._recorder.log.state) < limit:
             self._compactions_in_a_row = 0
             return
@@ -133,20 +134,28 @@ class ModelExchange:
             text = f"the context stays above {limit} tokens, also after {MAX_IN_A_ROW} compactions"
             raise self.requests.announced(ModelFailure(text, "contextWindowExceeded"))
         self._compactions_in_a_row += 1
-        await self._compactor.compact_for_request()
+        await self._compactor.compact_for_request(model)
 
     def _may_be_shortened(self, failure: ModelFailure) -> bool:
         if self._recorder.has_own_history or self._was_too_long:
             return False
         return is_too_long(failure) and self._compactor.may_help
 
-    async def _send(self, provider: Provider) -> ResponseReader:
+    async def _send(self, provider: Provider, features: ModelFeatures) -> ResponseReader:
         """Send one request, and read its response as far as it is not cut off."""
         recorder, state = self._recorder, self._recorder.log.state
         plans = self._plans if state.in_force.mode == "plan" else None
         is_early = self._context.settings.shows_patches_early
         reader = ResponseReader(recorder, plans, PatchProgress(recorder) if is_early else None)
-        body = self._body()
+        body = request_body(
+            state,
+            features,
+            self.tools.declarations(features),
+            self._options.output_schema,
+            self._options.client_metadata,
+            self.tools.notes(),
+            history=recorder.history,
+        )
         if self.is_directed:
             # It came since the history was made: a request without it would be cut off at once.
             return reader
@@ -177,18 +186,6 @@ class ModelExchange:
                     gen_ai__usage__output_tokens=reader.usage.output_tokens,
                 )
         return reader
-
-    def _body(self) -> JsonObject:
-        features, tools = self._model.features, self.tools
-        return request_body(
-            self._recorder.log.state,
-            features,
-            tools.declarations(features),
-            self._options.output_schema,
-            self._options.client_metadata,
-            tools.notes(),
-            history=self._recorder.history,
-        )
 
 
 MAX_SIDE_BY_SIDE = 32

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from app_server.models.catalogue.models import ThreadModel
+from app_server.models.catalogue.models import ModelInForce
 from app_server.models.failures import MAX_RETRY_S, RETRY_BASE_S, with_status
 from app_server.models.interface import Model, ModelFailure, Provider
 from app_server.models.prompt.request import outputs_for_open_calls
@@ -26,27 +26,25 @@ class ModelRequests:
 
     recorder: TurnRecorder
     client: Model
-    model: ThreadModel
 
-    def attempts(self) -> "Attempts":
-        """Begin a request that may be sent several times.
+    def attempts(self, model: ModelInForce) -> "Attempts":
+        """Begin a request to a model that may be sent several times.
 
         Raises:
             ModelFailure: there is no provider of the name that settings have; it was announced.
         """
-        provider = self.model.provider
-        if provider is None:
+        if model.provider is None:
             provider_id = self.recorder.log.state.in_force.model_provider
             raise self.announced(ModelFailure(f"Model provider `{provider_id}` not found"))
-        return Attempts(self, provider)
+        return Attempts(self, model.provider)
 
-    async def account(self, usage: TokenUsageBreakdown) -> None:
+    async def account(self, usage: TokenUsageBreakdown, model: ModelInForce) -> None:
         """Add what a request used to the thread's account, and notify."""
         before = self.recorder.log.state.usage
         account = ThreadTokenUsage(
             total=usage if before is None else _sum(before.total, usage),
             last=usage,
-            model_context_window=self.model.context_window,
+            model_context_window=model.context_window,
         )
         await self._write(account)
 
@@ -66,13 +64,13 @@ class ModelRequests:
         await self.recorder.log.append(record, sync=False)
         self.emit_usage(account)
 
-    def measured(self, tokens: int) -> ThreadTokenUsage:
+    def measured(self, tokens: int, model: ModelInForce) -> ThreadTokenUsage:
         """Return the account of a context that was not counted by the model, but estimated."""
         before = self.recorder.log.state.usage
         return ThreadTokenUsage(
             total=_tokens(0) if before is None else before.total,
             last=_tokens(tokens),
-            model_context_window=self.model.context_window,
+            model_context_window=model.context_window,
         )
 
     def emit_usage(self, account: ThreadTokenUsage) -> None:

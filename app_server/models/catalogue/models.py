@@ -415,41 +415,45 @@ def read_model_settings(config: Config) -> ModelSettings:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class ModelInForce:
+    """The model that a thread's next request goes to."""
+
+    provider: Provider | None
+    """None: there is none of the name that the settings have."""
+    features: ModelFeatures
+    context_window: int
+    """Tokens that clients are shown as the context."""
+    compact_at: int | None
+    """Tokens from which on a request is made only after a compaction; None: never."""
+
+
 @dataclass(slots=True)
 class ThreadModel:
-    """The model of one loaded thread."""
+    """The models of one loaded thread, of which one is in force."""
 
     thread: LiveThread
     settings: ModelSettings
     lists: ModelLists
     _has_warned: bool = field(default=False, init=False)
 
-    @property
-    def provider(self) -> Provider | None:
-        """The provider in force; None: there is none of this name."""
-        return self.settings.providers.get(self.thread.state.in_force.model_provider)
-
-    @property
-    def features(self) -> ModelFeatures:
-        """Features of the model in force."""
-        features = self.lists.features(self.thread.state.in_force.model, self.provider)
-        verbosity = self.settings.verbosity
-        return features if verbosity is None else replace(features, verbosity=verbosity)
-
-    @property
-    def context_window(self) -> int:
-        """Tokens that clients are shown as the context."""
-        return self.settings.context_window or self.features.context_window
-
-    @property
-    def compact_at(self) -> int | None:
-        """Tokens from which on a request is made only after a compaction; None: never."""
-        settings, limit = self.settings, self.settings.compact_limit
-        window = settings.context_window
-        if window is None and limit != 0 and (features := self.features).is_known:
+    def in_force(self) -> ModelInForce:
+        """Look up the model that the settings name now."""
+        settings, chosen = self.settings, self.thread.state.in_force
+        provider = settings.providers.get(chosen.model_provider)
+        features = self.lists.features(chosen.model, provider)
+        if settings.verbosity is not None:
+            features = replace(features, verbosity=settings.verbosity)
+        window, limit = settings.context_window, settings.compact_limit
+        if window is None and limit != 0 and features.is_known:
             window = features.context_window
         share = int(window * WINDOW_SHARE) if window else None
-        return min((each for each in (limit, share) if each), default=None)
+        return ModelInForce(
+            provider,
+            features,
+            context_window=settings.context_window or features.context_window,
+            compact_at=min((each for each in (limit, share) if each), default=None),
+        )
 
     async def prepare(self) -> str | None:
         """Before a turn's first request: ask the provider about a model that is not known.
@@ -457,16 +461,17 @@ class ThreadModel:
         Returns a warning for clients, once, of a model of which nothing is known, neither here nor
         there, and of whose context the settings say nothing.
         """
-        provider = self.provider
-        if provider is None or self.features.is_known:
+        model = self.in_force()
+        if model.provider is None or model.features.is_known:
             return None
-        await self.lists.models(provider)
-        known = self.features.is_known or self.settings.context_window is not None
+        await self.lists.models(model.provider)
+        model = self.in_force()
+        known = model.features.is_known or self.settings.context_window is not None
         if known or self._has_warned:
             return None
         self._has_warned = True
         return (
             f"Nothing is known of the model `{self.thread.state.in_force.model}`: it is treated "
-            f"like one with a context of {self.context_window} tokens that takes text and images. "
+            f"like one with a context of {model.context_window} tokens that takes text and images. "
             "Set `model_context_window` to what it can take."
         )

@@ -43,7 +43,7 @@ def test_the_limit_is_the_smaller_of_what_is_configured_and_most_of_the_window(
     thread = LiveThread(state, None, lambda _: None)
     read = read_model_settings(Config(settings))
     lists = ModelLists(NobodyIsAsked())
-    assert ThreadModel(thread, read, lists).compact_at == limit
+    assert ThreadModel(thread, read, lists).in_force().compact_at == limit
 
 
 def test_a_verbosity_that_there_is_not_is_refused() -> None:
