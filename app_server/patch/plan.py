@@ -25,6 +25,7 @@ from app_server.patch.parse import (
     Patch,
     UpdateFile,
 )
+from app_server.patch.unified import FileSnapshot
 from app_server.permissions.sandbox.policy import EffectivePolicy, Ruling, resolved
 from app_server.permissions.sandbox.roots import RootChanged
 from app_server.runtime.files.reaching import NotReached, Reached, reached
@@ -320,9 +321,19 @@ class FileState:
         """Whether it is a symbolic link; only what is deleted can be one."""
         return stat.S_ISLNK(self.status.st_mode)
 
+    @property
+    def snapshot(self) -> FileSnapshot:
+        """The file as git knows it."""
+        mode = "120000" if self.is_link else "100755" if self.is_executable else "100644"
+        return FileSnapshot(self.text, mode)
+
     def is_same(self, status: os.stat_result | None) -> bool:
         """Whether the file is unchanged since it was read."""
         return status is not None and _identity(status) == _identity(self.status)
+
+
+Effect: TypeAlias = tuple[str, FileSnapshot | None, FileSnapshot | None, str | None]
+"""A place, the file before and after (None: there is none), and the place from which it moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,6 +356,20 @@ class PlannedChange:
     move_place: str | None = None
     replaced: FileState | None = None
     """Present file at the new name."""
+
+    def effects(self) -> list[Effect]:
+        """Return its effect on each place, in their order."""
+        before = None if self.before is None else self.before.snapshot
+        after = None
+        if self.after is not None:
+            after = FileSnapshot(self.after, "100644" if before is None else before.mode)
+        if self.move_place is None:
+            return [(self.place, before, after, None)]
+        replaced = None if self.replaced is None else self.replaced.snapshot
+        return [
+            (self.place, before, None, None),
+            (self.move_place, replaced, after, self.place),
+        ]
 
     @property
     def written(self) -> dict[str, str]:

@@ -5,15 +5,14 @@ complete.
 Source: docs/tools.md, "Patches".
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from io import StringIO
-from typing import TypeAlias
 
 from pydantic_core import to_json
 
 from app_server.patch.parse import ADD, BEGIN, CONTEXT, DELETE, END, MAX_FILES, MOVE, UPDATE
-from app_server.patch.plan import FileState, PlannedChange
-from app_server.patch.unified import FileSnapshot, Touched, hunks
+from app_server.patch.plan import PlannedChange
+from app_server.patch.unified import hunks
 from protocol.turns.items import (
     AddPatchChangeKind,
     DeletePatchChangeKind,
@@ -28,25 +27,22 @@ CONTEXT_LINES = 1
 MAX_SHOWN_BYTES = 800_000
 """Of the diffs of one item as JSON writes them, so that an item fits into one message."""
 
-ShownChange: TypeAlias = tuple[str, PatchChangeKind, str]
-"""The path, the kind and the diff of one change."""
-
 
 def shown_changes(changes: Iterable[PlannedChange]) -> list[FileUpdateChange]:
     """Return planned changes by path, bounded."""
     ordered = sorted(changes, key=lambda one: one.path)
-    return bounded_changes((one.path, _kind(one), _diff(one)) for one in ordered)
+    return bounded_changes(_shown(one) for one in ordered)
 
 
 def bounded_changes(
-    changes: Iterable[ShownChange], room: int = MAX_SHOWN_BYTES
+    changes: Iterable[FileUpdateChange], room: int = MAX_SHOWN_BYTES
 ) -> list[FileUpdateChange]:
-    """Make changes of an item; what is above `room`, in bytes of JSON, is cut, and says so."""
+    """Cut the diffs of an item's changes above `room`, in bytes of JSON; a cut diff says so."""
     shown: list[FileUpdateChange] = []
-    for path, kind, whole in changes:
-        diff = _bounded(whole, room)
-        room -= len(to_json(diff))
-        shown.append(FileUpdateChange(path=path, kind=kind, diff=diff))
+    for change in changes:
+        change.diff = _bounded(change.diff, room)
+        room -= len(to_json(change.diff))
+        shown.append(change)
     return shown
 
 
@@ -67,36 +63,18 @@ def summary(changes: Iterable[PlannedChange]) -> str:
     return "".join(lines)
 
 
-def touched(changes: Sequence[PlannedChange]) -> Iterator[Touched]:
-    """Return what changes did to each place, in their order."""
-    for change in changes:
-        before = _snapshot(change.before)
-        after = None if change.after is None else FileSnapshot(change.after, _mode(change.before))
-        if change.move_place is None:
-            yield Touched(change.place, before, after)
-        else:
-            yield Touched(change.place, before, None)
-            replaced = _snapshot(change.replaced)
-            yield Touched(change.move_place, replaced, after, moved_from=change.place)
-
-
-def _kind(change: PlannedChange) -> PatchChangeKind:
+def _shown(change: PlannedChange) -> FileUpdateChange:
+    before = "" if change.before is None else change.before.text
+    kind: PatchChangeKind
     match change.kind:
         case "add":
-            return AddPatchChangeKind()
+            kind, diff = AddPatchChangeKind(), change.after or ""
         case "delete":
-            return DeletePatchChangeKind()
+            kind, diff = DeletePatchChangeKind(), before
         case "update":
-            return UpdatePatchChangeKind(move_path=change.move_path)
-
-
-def _diff(change: PlannedChange) -> str:
-    before = "" if change.before is None else change.before.text
-    if change.after is None:
-        return before
-    if change.kind == "add":
-        return change.after
-    return hunks(before, change.after, CONTEXT_LINES) + moved_to(change.move_path)
+            kind = UpdatePatchChangeKind(move_path=change.move_path)
+            diff = hunks(before, change.after or "", CONTEXT_LINES) + moved_to(change.move_path)
+    return FileUpdateChange(path=change.path, kind=kind, diff=diff)
 
 
 def _bounded(diff: str, room: int) -> str:
@@ -105,16 +83,6 @@ def _bounded(diff: str, room: int) -> str:
         return diff
     kept = diff[: max(0, room * len(diff) // size)]
     return f"{kept}\n… {len(diff) - len(kept)} more characters are not shown"
-
-
-def _snapshot(file: FileState | None) -> FileSnapshot | None:
-    return None if file is None else FileSnapshot(file.text, _mode(file))
-
-
-def _mode(file: FileState | None) -> str:
-    if file is None:
-        return "100644"
-    return "120000" if file.is_link else "100755" if file.is_executable else "100644"
 
 
 MAX_EARLY_BYTES = 64_000
@@ -190,11 +158,11 @@ class _File:
             self._diff.write(f"{line or ' '}\n")
         return True
 
-    def shown(self, path: str) -> ShownChange:
+    def shown(self, path: str) -> FileUpdateChange:
         text = self._diff.getvalue()
         if self._header == ADD:
-            return path, AddPatchChangeKind(), text
+            return FileUpdateChange(path=path, kind=AddPatchChangeKind(), diff=text)
         if self._header == DELETE:
-            return path, DeletePatchChangeKind(), text
+            return FileUpdateChange(path=path, kind=DeletePatchChangeKind(), diff=text)
         kind = UpdatePatchChangeKind(move_path=self._move_path)
-        return path, kind, text + moved_to(self._move_path)
+        return FileUpdateChange(path=path, kind=kind, diff=text + moved_to(self._move_path))

@@ -297,17 +297,6 @@ class FileSnapshot:
     """As git writes it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Touched:
-    """Effect of one change on one path; None means no file."""
-
-    path: str
-    before: FileSnapshot | None
-    after: FileSnapshot | None
-    moved_from: str | None = None
-    """The path whose file it was."""
-
-
 @dataclass(slots=True)
 class _File:
     first: FileSnapshot | None
@@ -330,10 +319,42 @@ class TurnDiff:
     _unseen: set[str] = field(default_factory=set)
     """Touched, and not kept."""
 
-    def touch(self, changes: Sequence[Touched]) -> None:
-        """Note changes that were made, in their order."""
-        for change in changes:
-            self._touch(change)
+    def touch(
+        self,
+        path: str,
+        before: FileSnapshot | None,
+        after: FileSnapshot | None,
+        moved_from: str | None = None,
+    ) -> None:
+        """Add the effect of one change on one path, in their order; None means no file.
+
+        `moved_from` is the path whose file it was.
+        """
+        known = self._files.get(path)
+        if path in self._unseen:
+            return
+        if known is None:
+            self._kept_chars += _chars(before)
+        self._kept_chars += _chars(after) - (_chars(known.now) if known else 0)
+        if self._kept_chars > self.max_kept_chars:
+            first = known.first if known else before
+            self._kept_chars -= _chars(first) + _chars(after)
+            self._files.pop(path, None)
+            self._unseen.add(path)
+            return
+        file = self._files[path] = known or _File(before, None)
+        file.now, file.part = after, None
+        if after is not None:
+            file.origin = None
+        if moved_from is not None and file.first is None:
+            source = self._files.get(moved_from)
+            file.origin = source.origin or moved_from if source else None
+            self._origins.add(moved_from)
+        # What was made from the file at this path may be shown in another way now.
+        if path in self._origins:
+            for other in self._files.values():
+                if other.origin == path:
+                    other.part = None
 
     def render(self) -> str:
         """Return the diff; "" if all is as it was. It ends with a note if something is left out."""
@@ -356,33 +377,6 @@ class TurnDiff:
             files = "file is" if left_out == 1 else "files are"
             parts.append(f"# {left_out} more changed {files} not shown: too large\n")
         return "".join(parts)
-
-    def _touch(self, change: Touched) -> None:
-        known = self._files.get(change.path)
-        if change.path in self._unseen:
-            return
-        if known is None:
-            self._kept_chars += _chars(change.before)
-        self._kept_chars += _chars(change.after) - (_chars(known.now) if known else 0)
-        if self._kept_chars > self.max_kept_chars:
-            first = known.first if known else change.before
-            self._kept_chars -= _chars(first) + _chars(change.after)
-            self._files.pop(change.path, None)
-            self._unseen.add(change.path)
-            return
-        file = self._files[change.path] = known or _File(change.before, None)
-        file.now, file.part = change.after, None
-        if change.after is not None:
-            file.origin = None
-        if change.moved_from is not None and file.first is None:
-            source = self._files.get(change.moved_from)
-            file.origin = source.origin or change.moved_from if source else None
-            self._origins.add(change.moved_from)
-        # What was made from the file at this path may be shown in another way now.
-        if change.path in self._origins:
-            for other in self._files.values():
-                if other.origin == change.path:
-                    other.part = None
 
     def _is_move(self, file: _File) -> bool:
         """Whether a file is shown as one that was there before, under another name."""

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 from app_server.patch.parse import NotWritten
 from app_server.patch.plan import MAX_FILE_BYTES, FileState, Plan, PlannedChange
-from app_server.patch.shown import touched
 from app_server.patch.unified import blob_name
 from app_server.runtime.files.reaching import NotReached, Reached, folders_made, reached
 from app_server.runtime.machine import machine_name
@@ -236,17 +235,14 @@ def changing_files(plan: Plan, token: str | None) -> list[ChangingFile]:
     """
     files: list[ChangingFile] = []
     for number, change in enumerate(plan.changes):
-        for one in touched([change]):
+        for place, *states, _ in change.effects():
             before, after = (
-                None if file is None else blob_name(file.text.encode())
-                for file in (one.before, one.after)
+                None if file is None else blob_name(file.text.encode()) for file in states
             )
             temporary = None
             if token is not None and after is not None:
-                temporary = temporary_name(one.path, token, number)
-            files.append(
-                ChangingFile(path=one.path, before=before, after=after, temporary=temporary)
-            )
+                temporary = temporary_name(place, token, number)
+            files.append(ChangingFile(path=place, before=before, after=after, temporary=temporary))
     return files
 
 

@@ -8,7 +8,7 @@ Source: docs/tools.md, "Patches".
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
@@ -30,8 +30,8 @@ from app_server.patch.parse import (
     parse_patch,
 )
 from app_server.patch.plan import Plan, PlannedChange, plan_patch
-from app_server.patch.shown import shown_changes, summary, touched
-from app_server.patch.unified import Touched, TurnDiff
+from app_server.patch.shown import shown_changes, summary
+from app_server.patch.unified import TurnDiff
 from app_server.patch.write import changing_files, new_token, write_plan
 from app_server.permissions.sandbox.policy import EffectivePolicy
 from app_server.permissions.verdict import NeedsApproval, Refuse
@@ -432,20 +432,14 @@ class TurnChanges:
         if root is None:
             cwd = found.folder.cwd
             root = self._roots[found.id] = root_of_diff(cwd) if found.is_here else cwd
-        self._diff.touch([_named(change, root, above) for change in touched(made)])
+        for change in made:
+            for place, before, after, origin in change.effects():
+                moved_from = None if origin is None else _shown(origin, root, above)
+                self._diff.touch(_shown(place, root, above), before, after, moved_from)
         return self._diff.render()
 
 
-def _named(change: Touched, root: str, above: str) -> Touched:
-    """Name a change by what clients are shown: with several environments that of its own first."""
-    moved_from = change.moved_from
-    return replace(
-        change,
-        path=_shown(change.path, root, above),
-        moved_from=None if moved_from is None else _shown(moved_from, root, above),
-    )
-
-
 def _shown(path: str, root: str, above: str) -> str:
+    """Name a path as clients are shown it: with several environments that of its own first."""
     below = path.removeprefix(root.rstrip("/") + "/")
     return f"{above}/{below.lstrip('/')}" if above else below

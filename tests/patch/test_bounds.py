@@ -15,11 +15,11 @@ from app_server.patch.in_command import CommandPatch, find_patch
 from app_server.patch.parse import BadPatch, Hunk, NotApplicable, NotWritten, parse_patch
 from app_server.patch.plan import apply_hunks
 from app_server.patch.shown import StreamedPatch, bounded_changes
-from app_server.patch.unified import FileSnapshot, Touched, TurnDiff
+from app_server.patch.unified import FileSnapshot, TurnDiff
 from app_server.patch.write import new_token, temporary_name, write_plan
 from app_server.permissions.sandbox.policy import EffectivePolicy
 from app_server.permissions.shell.parse import ShellGrammar
-from protocol.turns.items import AddPatchChangeKind
+from protocol.turns.items import AddPatchChangeKind, FileUpdateChange
 from tests.patch.folders import apply, content, patch_of, plan
 
 MIB = 1024 * 1024
@@ -98,9 +98,12 @@ def test_an_ambiguous_context_is_shown_with_10_places(count: int, places: str) -
 # What is shown of changes.
 
 
+def added(text: str) -> FileUpdateChange:
+    return FileUpdateChange(path="a", kind=AddPatchChangeKind(), diff=text)
+
+
 def shown(diffs: list[str], room: int) -> list[str]:
-    changes = [(str(number), AddPatchChangeKind(), diff) for number, diff in enumerate(diffs)]
-    return [change.diff for change in bounded_changes(changes, room)]
+    return [change.diff for change in bounded_changes(map(added, diffs), room)]
 
 
 def test_diffs_are_shown_whole_up_to_the_bound_of_all_and_cut_behind_it() -> None:
@@ -113,22 +116,19 @@ def test_diffs_are_shown_whole_up_to_the_bound_of_all_and_cut_behind_it() -> Non
     assert shown(["1234", "", "123"], 12) == ["1234", "", "12\n… 1 more characters are not shown"]
     # The words of the first cut leave nothing to the second.
     assert shown(["123456789", "abc"], 10)[1] == "\n… 3 more characters are not shown"
-    whole, cut = (
-        bounded_changes([("a", AddPatchChangeKind(), "x" * length)])[0].diff
-        for length in (799_998, 799_999)
-    )
+    whole, cut = (bounded_changes([added("x" * length)])[0].diff for length in (799_998, 799_999))
     assert whole == "x" * 799_998
     assert cut.endswith("\n… 1 more characters are not shown")
 
 
-def made(path: str, text: str) -> Touched:
-    return Touched(path, None, FileSnapshot(text))
+def made(path: str, text: str) -> tuple[str, None, FileSnapshot]:
+    return (path, None, FileSnapshot(text))
 
 
 def test_the_diff_of_a_turn_has_a_million_bytes_as_json() -> None:
     def rendered(length: int) -> str:
         diff = TurnDiff()
-        diff.touch([made("a", "x" * length + "\n")])
+        diff.touch(*made("a", "x" * length + "\n"))
         return diff.render()
 
     length = 1_000_000 - len(to_json(rendered(0)))
@@ -138,7 +138,8 @@ def test_the_diff_of_a_turn_has_a_million_bytes_as_json() -> None:
 
 def test_files_of_a_turn_share_the_bytes_of_its_diff() -> None:
     diff = TurnDiff()
-    diff.touch([made("a", "x" * 600_000), made("b", "x" * 600_000), made("c", "x" * 300_000)])
+    for path, length in (("a", 600_000), ("b", 600_000), ("c", 300_000)):
+        diff.touch(*made(path, "x" * length))
     text = diff.render()
     assert re.findall("^diff --git a/(.)", text, re.MULTILINE) == ["a", "c"]
     assert text.endswith("# 1 more changed file is not shown: too large\n")
@@ -147,22 +148,23 @@ def test_files_of_a_turn_share_the_bytes_of_its_diff() -> None:
 def test_the_files_of_a_turn_are_kept_up_to_a_bound() -> None:
     assert unified.MAX_KEPT_CHARS == 64 * MIB
 
-    def rendered(*changes: Touched) -> list[str]:
+    def rendered(*changes: tuple[Any, ...]) -> list[str]:
         diff = TurnDiff(max_kept_chars=10)
-        diff.touch(changes)
+        for change in changes:
+            diff.touch(*change)
         return re.findall("^(?:diff --git a/.|# .*)", diff.render(), re.MULTILINE)
 
     too_large = "# 1 more changed file is not shown: too large"
     before, after = FileSnapshot("12345"), FileSnapshot("67890")
-    assert rendered(Touched("a", before, after)) == ["diff --git a/a"]
-    assert rendered(Touched("a", before, FileSnapshot("678901"))) == [too_large]
+    assert rendered(("a", before, after)) == ["diff --git a/a"]
+    assert rendered(("a", before, FileSnapshot("678901"))) == [too_large]
     # What went is kept as it was; what it was in between is not.
     assert rendered(made("a", "1234567890"), made("a", "0987654321")) == ["diff --git a/a"]
     assert rendered(made("a", "12345"), made("b", "67890"), made("c", "x")) == [
         *("diff --git a/a", "diff --git a/b", too_large)
     ]
     # A file that is not kept takes no room, and stays unknown.
-    assert rendered(made("a", "x" * 11), made("b", "x" * 10), Touched("a", after, None)) == [
+    assert rendered(made("a", "x" * 11), made("b", "x" * 10), ("a", after, None)) == [
         *("diff --git a/b", too_large)
     ]
     assert rendered(made("a", "x" * 9), made("a", "x" * 11), made("b", "x" * 10)) == [

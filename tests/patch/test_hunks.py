@@ -17,7 +17,6 @@ from app_server.patch.unified import (
     NO_NEWLINE,
     Edit,
     FileSnapshot,
-    Touched,
     TurnDiff,
     hunks,
     line_edits,
@@ -86,26 +85,28 @@ def test_hunks_are_joined_where_their_context_touches(context: int, apart: int) 
 def test_the_diff_of_a_turn_has_three_lines_of_context() -> None:
     diff = TurnDiff()
     old = "".join(f"{number}\n" for number in range(1, 12))
-    diff.touch([Touched("a", FileSnapshot(old), FileSnapshot(old.replace("6\n", "x\n")))])
+    diff.touch("a", FileSnapshot(old), FileSnapshot(old.replace("6\n", "x\n")))
     assert diff.render().endswith("@@ -3,7 +3,7 @@\n 3\n 4\n 5\n-6\n+x\n 7\n 8\n 9\n")
 
 
 def test_a_move_is_shown_as_what_it_is_after_each_change() -> None:
     old, new = FileSnapshot("old\n"), FileSnapshot("new\n")
     diff = TurnDiff()
-    diff.touch([Touched("a", old, None), Touched("b", None, old, moved_from="a")])
+    diff.touch("a", old, None)
+    diff.touch("b", None, old, "a")
     assert diff.render() == (
         "diff --git a/a b/b\nsimilarity index 100%\nrename from a\nrename to b\n"
     )
     # Once more: the first place counts, also when it is filled and emptied again.
-    diff.touch([Touched("b", old, None), Touched("c", None, old, moved_from="b")])
+    diff.touch("b", old, None)
+    diff.touch("c", None, old, "b")
     assert diff.render().startswith("diff --git a/a b/c\n")
-    diff.touch([Touched("a", None, new)])
+    diff.touch("a", None, new)
     heads = [line for line in diff.render().splitlines() if line.startswith(("diff", "new"))]
     assert heads == ["diff --git a/a b/a", "diff --git a/c b/c", "new file mode 100644"]
-    diff.touch([Touched("a", new, None)])
+    diff.touch("a", new, None)
     assert diff.render().startswith("diff --git a/a b/c\n")
-    diff.touch([Touched("c", old, None)])
+    diff.touch("c", old, None)
     assert diff.render().startswith("diff --git a/a b/a\ndeleted file mode 100644\n")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app_server.patch.parse import NotApplicable
-from app_server.patch.unified import FileSnapshot, Touched, TurnDiff, hunks, line_edits
+from app_server.patch.unified import FileSnapshot, TurnDiff, hunks, line_edits
 from tests.patch.folders import apply, content, patch_of
 
 LINE = "this is line %d of a large file, with some words in it\n"
@@ -57,7 +57,7 @@ def test_a_turn_that_changed_much_has_a_diff_of_bounded_size() -> None:
     diff = TurnDiff()
     text = "x" * 99 + "\n"
     for number in range(300):
-        diff.touch([Touched(f"{number:03}", None, FileSnapshot(text * 100))])
+        diff.touch(f"{number:03}", None, FileSnapshot(text * 100))
     shown = diff.render()
     assert len(shown) < 1_048_576
     assert shown.startswith("diff --git a/000 b/000\n")

@@ -3,19 +3,21 @@
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from app_server.patch.unified import FileSnapshot, Touched, TurnDiff, blob_name, hunks
+from app_server.patch.unified import FileSnapshot, TurnDiff, blob_name, hunks
 
 HELLO, BYE = FileSnapshot("hello\n"), FileSnapshot("bye\n")
 NOTHING = "0" * 40
 
 
-def diff_of(*changes: Touched) -> str:
+def diff_of(*changes: tuple[Any, ...]) -> str:
+    """Render changes: each a path, what was there, what is, and whose file it was."""
     diff = TurnDiff()
     for change in changes:
-        diff.touch([change])
+        diff.touch(*change)
     return diff.render()
 
 
@@ -54,40 +56,40 @@ def test_content_is_named_as_git_names_it() -> None:
     ("changes", "shown"),
     [
         (
-            [Touched("new.txt", None, HELLO)],
+            [("new.txt", None, HELLO)],
             "diff --git a/new.txt b/new.txt\nnew file mode 100644\n"
             f"index {NOTHING}..{blob_name(b'hello' + bytes([10]))}\n"
             "--- /dev/null\n+++ b/new.txt\n@@ -0,0 +1 @@\n+hello\n",
         ),
         (
-            [Touched("run.sh", FileSnapshot("hello\n", "100755"), None)],
+            [("run.sh", FileSnapshot("hello\n", "100755"), None)],
             "diff --git a/run.sh b/run.sh\ndeleted file mode 100755\n"
             f"index {blob_name(b'hello' + bytes([10]))}..{NOTHING}\n"
             "--- a/run.sh\n+++ /dev/null\n@@ -1 +0,0 @@\n-hello\n",
         ),
         (
-            [Touched("empty", None, FileSnapshot(""))],
+            [("empty", None, FileSnapshot(""))],
             "diff --git a/empty b/empty\nnew file mode 100644\n"
             f"index {NOTHING}..{blob_name(b'')}\n",
         ),
         (
-            [Touched("/elsewhere/a", HELLO, BYE)],
+            [("/elsewhere/a", HELLO, BYE)],
             "diff --git a//elsewhere/a b//elsewhere/a\n"
             f"index {blob_name(b'hello' + bytes([10]))}..{blob_name(b'bye' + bytes([10]))}\n"
             "--- a//elsewhere/a\n+++ b//elsewhere/a\n@@ -1 +1 @@\n-hello\n+bye\n",
         ),
         # What was there before the turn counts, not what was there before the last change.
-        ([Touched("a", HELLO, BYE), Touched("a", BYE, HELLO)], ""),
-        ([Touched("a", None, BYE), Touched("a", BYE, None)], ""),
-        ([Touched("a", HELLO, HELLO)], ""),
+        ([("a", HELLO, BYE), ("a", BYE, HELLO)], ""),
+        ([("a", None, BYE), ("a", BYE, None)], ""),
+        ([("a", HELLO, HELLO)], ""),
     ],
 )
-def test_a_file_is_shown(changes: list[Touched], shown: str) -> None:
+def test_a_file_is_shown(changes: list[tuple[Any, ...]], shown: str) -> None:
     assert diff_of(*changes) == shown
 
 
-def move(old: str, new: str, before: FileSnapshot, after: FileSnapshot) -> list[Touched]:
-    return [Touched(old, before, None), Touched(new, None, after, moved_from=old)]
+def move(old: str, new: str, before: FileSnapshot, after: FileSnapshot) -> list[tuple[Any, ...]]:
+    return [(old, before, None), (new, None, after, old)]
 
 
 def heads(diff: str) -> list[str]:
@@ -110,14 +112,14 @@ def test_a_move_of_a_move_is_one_file() -> None:
 
 
 def test_a_move_ends_to_be_one_when_its_old_place_is_filled() -> None:
-    diff = diff_of(*move("a", "b", HELLO, BYE), Touched("a", None, FileSnapshot("third\n")))
+    diff = diff_of(*move("a", "b", HELLO, BYE), ("a", None, FileSnapshot("third\n")))
     assert heads(diff) == ["diff --git a/a b/a", "diff --git a/b b/b", "new file mode 100644"]
 
 
 def test_a_move_over_another_file_is_a_deletion_and_a_change() -> None:
     diff = diff_of(
-        Touched("a", HELLO, None),
-        Touched("b", FileSnapshot("other\n"), BYE, moved_from="a"),
+        ("a", HELLO, None),
+        ("b", FileSnapshot("other\n"), BYE, "a"),
     )
     assert heads(diff) == ["diff --git a/a b/a", "deleted file mode 100644", "diff --git a/b b/b"]
 
@@ -127,18 +129,15 @@ def test_git_applies_the_diff(tmp_path: Path) -> None:
     before = {"a": "1\n2\n3\n", "gone": "x\n", "from": "same\n", "end": "a\nb"}
     for name, text in before.items():
         (folder / name).write_text(text)
-    diff = TurnDiff()
-    diff.touch(
-        [
-            Touched("a", FileSnapshot(before["a"]), FileSnapshot("1\ntwo\n3\n")),
-            Touched("gone", FileSnapshot(before["gone"]), None),
-            Touched("new/file", None, FileSnapshot("n\n")),
-            Touched("end", FileSnapshot(before["end"]), FileSnapshot("a\nB")),
-            *move("from", "to", FileSnapshot("same\n"), FileSnapshot("same\n")),
-        ]
+    diff = diff_of(
+        ("a", FileSnapshot(before["a"]), FileSnapshot("1\ntwo\n3\n")),
+        ("gone", FileSnapshot(before["gone"]), None),
+        ("new/file", None, FileSnapshot("n\n")),
+        ("end", FileSnapshot(before["end"]), FileSnapshot("a\nB")),
+        *move("from", "to", FileSnapshot("same\n"), FileSnapshot("same\n")),
     )
     applied = subprocess.run(
-        ["git", "apply", "-"], cwd=folder, input=diff.render(), text=True, check=False, timeout=60
+        ["git", "apply", "-"], cwd=folder, input=diff, text=True, check=False, timeout=60
     )
     assert applied.returncode == 0
     found = {str(p.relative_to(folder)): p.read_text() for p in folder.rglob("*") if p.is_file()}
@@ -148,5 +147,6 @@ def test_git_applies_the_diff(tmp_path: Path) -> None:
 def test_a_turn_that_touched_too_much_says_so() -> None:
     diff = TurnDiff()
     huge = FileSnapshot("x" * 40_000_000)
-    diff.touch([Touched("1", huge, None), Touched("2", huge, None)])
+    diff.touch("1", huge, None)
+    diff.touch("2", huge, None)
     assert diff.render() == "# 2 more changed files are not shown: too large\n"
