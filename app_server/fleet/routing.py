@@ -48,7 +48,8 @@ MAX_OWNERS = 64
 MAX_ROUTES = 10_000
 """Threads of one client whose owner is known without a look."""
 LOOK_S = 0.25
-"""Between looks for an owner in the place of one that does not answer."""
+MAX_LOOK_S = 1.0
+"""Between looks for an owner in the place of one that does not answer: at first, and at last."""
 TAKEOVER_S = 30.0
 """For a thread to have an owner again, after which its clients are given up."""
 UNREACHABLE_S = 12.0
@@ -347,7 +348,9 @@ class ClientRoutes:
         return link
 
     async def _find_link(self, thread_id: str) -> NodeLink | None:
+        look_s = LOOK_S
         while True:
+            death = self._group.owners.next_death
             owner = await self._group.owners.owner(thread_id)
             if owner is None or owner.node_id == self._group.owners.own_id:
                 return None
@@ -357,7 +360,9 @@ class ClientRoutes:
                 # It may be dead, and the database not know it yet.
                 if exc.is_final or self._silences.is_long(owner.node_id):
                     raise
-            await anyio.sleep(LOOK_S)
+            with anyio.move_on_after(look_s):
+                await death.wait()
+            look_s = min(2 * look_s, MAX_LOOK_S)
 
     async def _link(self, owner: Owner) -> NodeLink:
         """Return the link to a node, which is opened if there is none.
@@ -439,9 +444,12 @@ class ClientRoutes:
         over = self._taken_over[thread_id]
         try:
             until = anyio.current_time() + TAKEOVER_S
+            look_s, death = LOOK_S, self._group.owners.next_death
             is_resumed = await self._resumed(thread_id, seen)
             while not is_resumed and anyio.current_time() < until:
-                await anyio.sleep(LOOK_S)
+                with anyio.move_on_after(look_s):
+                    await death.wait()
+                look_s, death = min(2 * look_s, MAX_LOOK_S), self._group.owners.next_death
                 is_resumed = await self._resumed(thread_id, seen)
             if not is_resumed:
                 logger.warning("thread %s has no owner in %g s", thread_id, TAKEOVER_S)

@@ -29,7 +29,7 @@ from app_server.turns.slot import SessionClosed
 logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-"""Seconds between looks at what dead nodes left behind."""
+"""Seconds between looks at what dead nodes left behind, where none is known to have died."""
 SETTINGS_LOOK_S = 10.0
 """Seconds between looks at the settings that others compare with theirs."""
 UNREADABLE = "unreadable"
@@ -168,7 +168,8 @@ class Ownership:
 
     async def _take_over(self) -> None:
         while True:
-            await anyio.sleep(LOOK_S)
+            with anyio.move_on_after(LOOK_S):
+                await self._nodes.next_death.wait()
             if not self._nodes.is_held or self._sessions.draining:
                 continue
             try:

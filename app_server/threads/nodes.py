@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+import anyio
+
 from app_server.config.store_url import LEASE_S
 from app_server.threads.failures import Holder
 
@@ -85,6 +87,13 @@ class ThreadOwners(Protocol):
     @property
     def own_id(self) -> str:
         """The id that this server has now."""
+
+    @property
+    def next_death(self) -> anyio.Event:
+        """An event that is set when the next server is known to be dead.
+
+        Whoever finds a thread busy waits for the one that was there before the look.
+        """
 
     def now_s(self) -> float:
         """Return the seconds of the store's clock, which all servers share; no I/O."""

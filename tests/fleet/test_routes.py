@@ -66,6 +66,7 @@ class Owners:
 
     address: str
     own_id: str = "this"
+    next_death: anyio.Event = field(default_factory=anyio.Event)
 
     def now_s(self) -> float:
         return 0.0

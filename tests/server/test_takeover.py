@@ -18,6 +18,7 @@ class OneDied:
     left: Sequence[str]
     own_id: str = "this one"
     is_held: bool = True
+    next_death: anyio.Event = field(default_factory=anyio.Event)
     looked: anyio.Event = field(default_factory=anyio.Event)
     """Set when what was left behind is asked for again: it has all been taken."""
 

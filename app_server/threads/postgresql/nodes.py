@@ -49,7 +49,8 @@ NODE_LOCK = 0x6E6F6465
 RENEW_SHARE = 0.3
 """Of a lease, after which it is renewed."""
 LOOK_S = 1.0
-"""Seconds between looks at other nodes."""
+"""Seconds between looks at other nodes, but for one that is about to be dead."""
+MIN_LOOK_S = 0.05
 RETRY_S = 0.25
 """Seconds between tries to reach the database."""
 LOCK_FREE_S = 2.0
@@ -80,7 +81,10 @@ UPDATE nodes SET expires_at = clock_timestamp() + %s * interval '1 second'
 WHERE id = %s AND NOT dead RETURNING extract(epoch FROM clock_timestamp())::float8
 """
 _OTHERS = f"""
-SELECT id, expires_at, expires_at < clock_timestamp(), {_LOCK_HELD},
+SELECT id, expires_at,
+    CASE WHEN expires_at = 'infinity' THEN 'infinity'
+        ELSE extract(epoch FROM expires_at - clock_timestamp())::float8 END,
+    {_LOCK_HELD},
     clock_timestamp() > pg_postmaster_start_time() + %s * interval '1 second',
     coalesce(address = %s AND (is_reached OR host = %s), false)
 FROM nodes WHERE NOT dead AND id <> %s
@@ -162,6 +166,11 @@ class PostgresNodes:
         """Others get the time to come back, too: nobody knows how long the database was away."""
         self._free_since: dict[UUID, tuple[datetime, float]] = {}
         """When the locks of others were first seen free, and how long their leases were then."""
+        self._look_at = 0.0
+        """When others are looked at again."""
+        self._living: set[UUID] = set()
+        """Other nodes that were not dead at the last look."""
+        self._next_death = anyio.Event()
         self._news: deque[LeaseNews] = deque()
         self._changed = anyio.Event()
         """Replaced with every change of the lease, and with news."""
@@ -203,7 +212,8 @@ class PostgresNodes:
         """Renew the lease and look at other nodes, until cancelled."""
         fails = False
         while True:
-            await anyio.sleep(RETRY_S if fails else LOOK_S)
+            look_s = max(MIN_LOOK_S, self._look_at - time.monotonic())
+            await anyio.sleep(RETRY_S if fails else look_s)
             now, answer_s = time.monotonic(), self._settings.lease_s / 2
             if self.is_held and now < self.held_until:
                 answer_s = min(answer_s, self.held_until - now)
@@ -269,6 +279,11 @@ class PostgresNodes:
 
     def _note_clock(self, now_s: float) -> None:
         self._ahead_s = now_s - time.monotonic()
+
+    @property
+    def next_death(self) -> anyio.Event:
+        """An event for the next death; see Nodes.next_death."""
+        return self._next_death
 
     def now_s(self) -> float:
         """Return the seconds of the database's clock; see Nodes.now_s."""
@@ -339,22 +354,32 @@ class PostgresNodes:
         values = settings.lease_s, settings.address, socket.gethostname(), self.id
         others = await (await session.execute(_OTHERS, values)).fetchall()
         free, self._free_since = self._free_since, {}
-        for node_id, expires_at, is_over, is_locked, is_long_up, is_replaced in others:
-            since = now
+        self._look_at = now + LOOK_S
+        living = set()
+        for node_id, expires_at, left_s, is_locked, is_long_up, is_replaced in others:
+            living.add(node_id)
+            since, is_over = now, left_s < 0
             if not is_locked:
                 seen_expiry, since = free.get(node_id, (expires_at, now))
                 since = since if seen_expiry == expires_at else now
                 self._free_since[node_id] = expires_at, since
             if not is_over and now - since < LOCK_FREE_S:
+                due_s = left_s if is_locked else min(left_s, since + LOCK_FREE_S - now)
+                self._look_at = min(self._look_at, now + due_s)
                 continue
             # One at this server's own address does not come back.
             if not is_replaced and (now < self._may_mark_from or not is_long_up):
                 continue
             marked = await session.execute(_MARKED, (node_id, expires_at))
             if await marked.fetchone() is not None:
+                living.discard(node_id)
                 reason = "its lease ran out" if is_over else "its process ended"
                 logger.warning("node %s is dead: %s", node_id, reason)
                 await session.execute(_FORGOTTEN, (self.id,))
+        has_died, self._living = bool(self._living - living), living
+        if has_died:
+            self._next_death.set()
+            self._next_death = anyio.Event()
 
     async def owner(self, thread_id: str) -> Owner | None:
         """Return the owner of a thread; see Nodes.owner."""

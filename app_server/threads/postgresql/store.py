@@ -66,7 +66,8 @@ logger = logging.getLogger(__name__)
 SUSPECT_S = 13.0
 """Seconds for which a thread whose server may be dead is waited for, until it is busy: a server
 that has just started takes nobody for dead for a lease, which is 10 s unless it is set."""
-SUSPECT_PAUSE_S = 0.1
+SUSPECT_LOOK_S = 1.0
+"""Seconds between looks whether it is free, while none is known to have died."""
 KEPT_S = 1.0
 """Seconds until a thread that could not be given back is given back again."""
 COPY_BYTES = 1 << 20
@@ -441,6 +442,7 @@ class PostgresStore:
         """
         until = time.monotonic() + SUSPECT_S
         while True:
+            death = self.nodes.next_death
             try:
                 async with self._lock(thread_id):
                     with anyio.CancelScope(shield=True):
@@ -449,7 +451,8 @@ class PostgresStore:
                 may_die = partial(self._threads.is_suspect, uuid_of(thread_id))
                 if time.monotonic() > until or not await anyio.to_thread.run_sync(may_die):
                     raise
-                await anyio.sleep(SUSPECT_PAUSE_S)
+                with anyio.move_on_after(SUSPECT_LOOK_S):
+                    await death.wait()
 
     async def fork(self, source_id: str, point: ForkPoint, created: ThreadCreated) -> LiveThread:
         """Begin a thread with what another one's turns have written; see ThreadStore.fork."""

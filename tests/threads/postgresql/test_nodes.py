@@ -79,6 +79,22 @@ async def test_a_node_that_does_not_renew_is_marked_by_another(database_url: str
     await silent.aclose()
 
 
+async def test_every_node_learns_of_a_death_whoever_marks_it(database_url: str) -> None:
+    silent = PostgresStore(Database(database_url), NodeSettings(lease_s=3))
+    await silent.open()
+    async with opened(database_url, lease_s=3) as one, opened(database_url, lease_s=3) as other:
+        deaths = [store.nodes.next_death for store in (one, other)]
+        with anyio.fail_after(WAIT_S):
+            for death in deaths:
+                await death.wait()
+        # It is forgotten once: the next one is another.
+        assert not one.nodes.next_death.is_set()
+        assert sorted(node.id for node in await one.nodes.all()) == sorted(
+            store.nodes.own_id for store in (one, other)
+        )
+    await silent.aclose()
+
+
 async def test_nobody_is_marked_for_a_lease_after_all_lost_their_sessions(
     database_url: str, cluster: Cluster
 ) -> None:
