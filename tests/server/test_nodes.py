@@ -236,7 +236,7 @@ async def test_a_node_that_is_cut_off_ends_what_it_runs_and_is_replaced(
             await gate.wait_until_reached()
             await queue(client, thread_id, "queued")
             waiting, at_model = await held_turn(client, model)
-            proxy.is_silent = True
+            proxy.silence()
             began_s = time.monotonic()
             await until(lambda: database.owner(thread_id)[1] == 2)
             await until(lambda: database.has_interrupted(waiting))

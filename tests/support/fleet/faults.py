@@ -70,10 +70,16 @@ async def unanswered(fleet: Fleet, node: FleetNode, seconds: float) -> None:
 
 
 async def silenced(fleet: Fleet, node: FleetNode, seconds: float) -> None:
-    """Lose all that a server and PostgreSQL tell each other, and end no connection."""
-    node.proxy.is_silent = True
+    """Lose all that a server and PostgreSQL tell each other, and end no connection.
+
+    So is what other servers ask it, where they reach it through a proxy.
+    """
+    proxies = [node.proxy] if node.way is None else [node.proxy, node.way]
+    for proxy in proxies:
+        proxy.silence()
     await anyio.sleep(seconds)
-    node.proxy.heal()
+    for proxy in proxies:
+        proxy.heal()
 
 
 async def replaced(fleet: Fleet, node: FleetNode, seconds: float) -> None:

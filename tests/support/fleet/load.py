@@ -4,13 +4,14 @@ They run turns, answer when they are asked about commands, and deliver signals.
 """
 
 import asyncio
+import fcntl
 import re
 import shlex
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
@@ -39,6 +40,14 @@ TEXT = re.compile(r"client \d+ input \d+\.")
 ASKS = {"sandbox": "danger-full-access", "approvalPolicy": "untrusted"}
 
 
+class OpenTurn(NamedTuple):
+    """A turn that a client waits for."""
+
+    thread_id: str
+    node: int
+    """Number of the node that the client is connected to."""
+
+
 @dataclass
 class Told:
     """What the server has answered, by thread."""
@@ -49,6 +58,8 @@ class Told:
     """Texts that were sent, answered or not."""
     ended: dict[str, str] = field(default_factory=dict)
     """Statuses of `turn/completed`, by the id of the turn."""
+    open: dict[str, OpenTurn] = field(default_factory=dict)
+    """Turns that a client waits for now, by their ids."""
     granted: set[str] = field(default_factory=set)
     """Texts whose command a client has allowed."""
     sent: dict[str, list[str]] = field(default_factory=dict)
@@ -99,14 +110,37 @@ class Told:
                 await self.news.wait()
 
 
-@asynccontextmanager
-async def load_on(fleet: Fleet, clients: int, *, turn_s: float = 0.0) -> AsyncIterator[Told]:
-    """Have clients work while the context lasts; each has a thread, and goes to any node.
+class Hold:
+    """Keeps turns open while it is closed: in their commands, and in the answers of the model."""
 
-    The model takes `turn_s` for an answer.
-    """
+    def __init__(self, folder: Path) -> None:
+        """Commands wait for the lock of a file in `folder`."""
+        self.path = folder / "hold"
+        self._lock = self.path.open("w")
+        self.gate = Gate()
+        self.open()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether turns are kept open."""
+        return not self.gate.opened.is_set()
+
+    def close(self) -> None:
+        """Keep turns open from now on."""
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        self.gate = Gate()
+
+    def open(self) -> None:
+        """Let all go on that wait."""
+        fcntl.flock(self._lock, fcntl.LOCK_UN)
+        self.gate.opened.set()
+
+
+@asynccontextmanager
+async def load_on(fleet: Fleet, clients: int, *, hold: Hold | None = None) -> AsyncIterator[Told]:
+    """Have clients work while the context lasts; each has a thread, and goes to any node."""
     told, over = Told(ran=fleet.folder / "ran"), asyncio.Event()
-    fleet.model.choose = _Model(fleet.folder / "ran", turn_s).choose
+    fleet.model.choose = _Model(fleet.folder / "ran", hold).choose
     working = [
         asyncio.create_task(_Client(fleet, number, told, over).work()) for number in range(clients)
     ]
@@ -123,19 +157,12 @@ async def load_on(fleet: Fleet, clients: int, *, turn_s: float = 0.0) -> AsyncIt
 class _Model:
     """Has commands run that inputs want, each once as far as it is told."""
 
-    def __init__(self, ran: Path, answer_s: float) -> None:
+    def __init__(self, ran: Path, hold: Hold | None) -> None:
         self._ran = ran
-        self._answer_s = answer_s
+        self._hold = hold
 
     def choose(self, request: dict[str, Any]) -> Script:
         """Call the command of the last input, unless it was called."""
-        if not self._answer_s:
-            return self._script(request)
-        gate = Gate()
-        asyncio.get_running_loop().call_later(self._answer_s, gate.opened.set)
-        return [gate, *self._script(request)]
-
-    def _script(self, request: dict[str, Any]) -> Script:
         items = request["input"]
         texts = [
             found[0]
@@ -144,10 +171,38 @@ class _Model:
             for found in TEXT.finditer(str(item["content"]))
         ]
         called = {item.get("call_id") for item in items}
-        if not texts or _number(texts[-1]) % COMMANDS or call_id(texts[-1]) in called:
-            return says("ok")
+        if not texts or not self._wants_command(texts[-1]) or call_id(texts[-1]) in called:
+            return says("ok") if self._hold is None else [self._hold.gate, *says("ok")]
         line = f"echo {shlex.quote(texts[-1])} $(date +%s%3N) >> {shlex.quote(str(self._ran))}"
+        if self._hold is not None:
+            line += f"; flock --shared {shlex.quote(str(self._hold.path))} true"
         return calls({**command(line), "call_id": call_id(texts[-1])})
+
+    def _wants_command(self, text: str) -> bool:
+        if self._hold is not None and self._hold.is_closed:
+            # Of each second client, so that as many turns wait in commands as in the model.
+            return int(text.split()[1]) % 2 == 0
+        return _number(text) % COMMANDS == 0
+
+
+def is_expected(exc: WireError) -> bool:
+    """Whether an error is one that a client tries again after."""
+    data = exc.data or {}
+    return bool(data.get("retriable") or data.get("code") == "threadBusy" or exc.code == OVERLOADED)
+
+
+async def deliver(client: WireClient, told: Told, thread_id: str, sender: str, number: int) -> None:
+    """Deliver the signal of this number of a sender, again if it was delivered before."""
+    signal_id = f"{sender} signal {number}."
+    if signal_id not in told.sent[thread_id]:
+        told.sent[thread_id].append(signal_id)
+    params = {
+        "signal": signal(signal_id, source=SOURCE, sender=sender),
+        "target": {"threadId": thread_id},
+        "mode": MODES[number % len(MODES)],
+        "onBusy": BUSY[number % len(BUSY)],
+    }
+    told.receipt((await client.call("signal/deliver", params))["receipt"])
 
 
 def call_id(text: str) -> str:
@@ -178,11 +233,9 @@ class _Client:
                 running = self._fleet.nodes[node % len(self._fleet.nodes)].running
                 if running is not None:
                     async with running.client() as client:
-                        await self._converse(client)
+                        await self._converse(client, node % len(self._fleet.nodes))
             except WireError as exc:
-                data = exc.data or {}
-                expected = data.get("retriable") or data.get("code") == "threadBusy"
-                if not expected and exc.code != OVERLOADED:
+                if not is_expected(exc):
                     self._told.wrong.append(f"{exc.message}: {exc.data}")
                     return
             except LOST:
@@ -190,7 +243,7 @@ class _Client:
             node += 1
             await asyncio.sleep(PAUSE_S)
 
-    async def _converse(self, client: WireClient) -> None:
+    async def _converse(self, client: WireClient, node: int) -> None:
         if self._thread_id is None:
             self._thread_id = (await client.call("thread/start", ASKS))["thread"]["id"]
             self._told.accepted[self._thread_id] = []
@@ -198,12 +251,13 @@ class _Client:
             self._told.sent[self._thread_id] = []
         else:
             await client.call("thread/resume", {"threadId": self._thread_id})
-        for _ in range(TURNS):
+        # So that clients are not all with the owners of their threads, or all elsewhere.
+        for _ in range(TURNS + self._number // 2 % 2):
             is_last = self._over.is_set()
             if not is_last:
                 self._undelivered.append(self._count + 1)
             await self._deliver(client, self._thread_id)
-            if not await self._turn(client, self._thread_id):
+            if not await self._turn(client, OpenTurn(self._thread_id, node)):
                 return
             if is_last:
                 self._finished_last = await self._are_answered(client, self._thread_id)
@@ -213,16 +267,7 @@ class _Client:
         """Deliver signals, each again until it was acknowledged."""
         while self._undelivered:
             number = self._undelivered[0]
-            signal_id = f"client {self._number} signal {number}."
-            if signal_id not in self._told.sent[thread_id]:
-                self._told.sent[thread_id].append(signal_id)
-            params = {
-                "signal": signal(signal_id, source=SOURCE, sender=f"client {self._number}"),
-                "target": {"threadId": thread_id},
-                "mode": MODES[number % len(MODES)],
-                "onBusy": BUSY[number % len(BUSY)],
-            }
-            self._told.receipt((await client.call("signal/deliver", params))["receipt"])
+            await deliver(client, self._told, thread_id, f"client {self._number}", number)
             self._undelivered.pop(0)
 
     async def _are_answered(self, client: WireClient, thread_id: str) -> bool:
@@ -232,8 +277,9 @@ class _Client:
                 self._told.receipt((await client.call("signal/read", key))["receipt"])
         return all(self._told.stages[one] == "answered" for one in self._told.sent[thread_id])
 
-    async def _turn(self, client: WireClient, thread_id: str) -> bool:
+    async def _turn(self, client: WireClient, at: OpenTurn) -> bool:
         """Run a turn; False: the thread was closed before its end."""
+        thread_id = at.thread_id
         self._count += 1
         text = f"client {self._number} input {self._count}."
         self._told.tried[thread_id].append(text)
@@ -246,6 +292,13 @@ class _Client:
             # It was closed since it was resumed, as its node had lost it.
             return False
         self._told.accepted[thread_id].append(text)
+        self._told.open[turn_id] = at
+        try:
+            return await self._is_ended(client, turn_id)
+        finally:
+            del self._told.open[turn_id]
+
+    async def _is_ended(self, client: WireClient, turn_id: str) -> bool:
         while True:
             message = await client.receive()
             match message.get("method"):

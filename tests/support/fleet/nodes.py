@@ -5,8 +5,9 @@ import signal
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from tests.support.fleet.proxy import DatabaseProxy
+from tests.support.fleet.proxy import DatabaseProxy, NodeProxy
 from tests.support.harness import write_config
 from tests.support.model import ScriptedModel
 from tests.support.postgresql import ROLE, Cluster, name_of
@@ -19,9 +20,14 @@ LEASE_S = 3
 class FleetNode:
     """One server, which can be killed and started again."""
 
-    def __init__(self, home: Path, proxy: DatabaseProxy, url: str) -> None:
+    def __init__(
+        self, home: Path, proxy: DatabaseProxy, url: str, way: NodeProxy | None = None
+    ) -> None:
         self.home = home
         self.proxy = proxy
+        """Its way to PostgreSQL."""
+        self.way = way
+        """The way of the other nodes to it, where that has a proxy."""
         self._url = url
         self._stack = AsyncExitStack()
         self.running: Running | None = None
@@ -31,6 +37,8 @@ class FleetNode:
         self.running = await self._stack.enter_async_context(
             running(self.home, APP_SERVER_STORE=self._url, LOG_LEVEL="warning")
         )
+        if self.way is not None:
+            self.way.node_port = urlsplit(self.running.urls[0]).port or 0
 
     async def stop(self) -> None:
         """Have its process end, as for an upgrade."""
@@ -70,8 +78,12 @@ async def fleet_of(
     *,
     standby: Cluster | None = None,
     lease_s: int = LEASE_S,
+    have_ways: bool = False,
 ) -> AsyncIterator[Fleet]:
-    """Run servers with one database, a standby as its other address, and one scripted model."""
+    """Run servers with one database, a standby as its other address, and one scripted model.
+
+    With `have_ways` they reach one another through proxies, too.
+    """
     async with AsyncExitStack() as stack:
         model = await stack.enter_async_context(ScriptedModel().serve())
         folder.mkdir(exist_ok=True)
@@ -84,8 +96,13 @@ async def fleet_of(
                 await stack.enter_async_context(proxy.listening())
             home = folder / f"node{number}"
             shared = f'node_secret_file = "{secret_file}"\nlease_seconds = {lease_s}\n'
+            way = None
+            if have_ways:
+                way = NodeProxy()
+                await stack.enter_async_context(way.listening())
+                shared += f'node_address = "ws://127.0.0.1:{way.port}"\n'
             write_config(home, model.url, shared)
-            node = FleetNode(home, proxies[0], url_of(proxies, fleet.database))
+            node = FleetNode(home, proxies[0], url_of(proxies, fleet.database), way)
             stack.push_async_callback(node.kill)
             await node.start()
             fleet.nodes.append(node)

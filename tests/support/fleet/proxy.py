@@ -1,6 +1,7 @@
 """TCP proxies before PostgreSQL and before a node: they cut, delay, and lose what is said.
 
-What is lost is lost silently: no connection ends by it, as when a machine or a cable is gone.
+What is lost is lost silently: no connection ends by it, and nobody is told of an end, as when a
+machine or a cable is gone.
 """
 
 import asyncio
@@ -23,9 +24,18 @@ class DatabaseProxy:
         self.is_cut = False
         self.swallows_answers = False
         """Whether what PostgreSQL says is lost, as in a network that broke in one direction."""
-        self.is_silent = False
-        """Whether all is lost, in both directions, also of connections that are new."""
+        self._is_heard = asyncio.Event()
+        self._is_heard.set()
         self._open: set[asyncio.StreamWriter] = set()
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether all is lost, in both directions, also of connections that are new."""
+        return not self._is_heard.is_set()
+
+    def silence(self) -> None:
+        """Lose all until `heal`."""
+        self._is_heard.clear()
 
     def cut(self) -> None:
         """Break all connections, and take no new ones until `heal`."""
@@ -41,7 +51,8 @@ class DatabaseProxy:
         """Be a good network again; connections that lost something are broken."""
         if self.swallows_answers or self.is_silent:
             self.break_all()
-        self.is_cut, self.swallows_answers, self.is_silent = False, False, False
+        self.is_cut, self.swallows_answers = False, False
+        self._is_heard.set()
         self.delay_s = 0.0
 
     @asynccontextmanager
@@ -53,6 +64,7 @@ class DatabaseProxy:
             yield self
         finally:
             server.close()
+            self._is_heard.set()
             self.break_all()
             await server.wait_closed()
 
@@ -84,14 +96,16 @@ class DatabaseProxy:
     async def _pass(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, are_answers: bool
     ) -> None:
-        while piece := await reader.read(CHUNK):
-            if self.delay_s:
-                await asyncio.sleep(self.delay_s)
-            if self.is_silent or (are_answers and self.swallows_answers):
-                continue
-            writer.write(piece)
-            await writer.drain()
-        # One end has closed: so does the other.
+        with suppress(OSError):
+            while piece := await reader.read(CHUNK):
+                if self.delay_s:
+                    await asyncio.sleep(self.delay_s)
+                if self.is_silent or (are_answers and self.swallows_answers):
+                    continue
+                writer.write(piece)
+                await writer.drain()
+        # One end has closed: so does the other, once it can be told.
+        await self._is_heard.wait()
         writer.transport.abort()
 
 
