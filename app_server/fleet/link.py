@@ -28,7 +28,7 @@ from app_server.peer.node import NodeSocket, NodeUnreachable
 from app_server.rpc.context import ConnectionId, RequestContext
 from app_server.rpc.hub import Hub
 from app_server.threads.nodes import Owner
-from protocol.jsonrpc.envelope import Answer, Request, RequestId
+from protocol.jsonrpc.envelope import Answer, Request, RequestId, split_messages
 from protocol.jsonrpc.errors import invalid_member
 from protocol.model import Json, JsonObject
 from protocol.threads.notifications import ServerRequestResolvedNotification
@@ -92,11 +92,11 @@ class LinkEnd:
     connection_id: ConnectionId
     jsonrpc: bool
 
-    def post(self, text: str) -> None:
-        """Send the client a frame; never waits."""
+    def post(self, *texts: str) -> None:
+        """Send the client messages; never waits."""
         peer = self.hub.connections.peers.get(self.connection_id)
         if peer is not None:
-            peer.post(text)
+            peer.post(*texts)
 
     async def wait_for_room(self) -> None:
         """Wait while the client reads too slowly."""
@@ -129,8 +129,10 @@ class NodeLink:
         """Answers that have come and are not with the client yet."""
         self._of_batches = 0
         """Of these, answers that wait for others of their batch."""
+        self._to_post: list[str] = []
+        """Messages of the frame that is taken, which nothing holds up."""
         self._held: list[str] = []
-        """Frames behind these."""
+        """Messages behind these."""
         self._held_chars = 0
         self._holds_question = False
 
@@ -156,6 +158,7 @@ class NodeLink:
             await self._socket.send(self._rendered(hello))
             while (answer := _ANSWER.match(text := await self._socket.receive())) is None:
                 self._take(text)
+                self._post()
             if answer[4] == "error":
                 raise NodeUnreachable(f"it refuses the client: {text[:500]}")
             await self._socket.send(self._rendered({"method": "initialized"}))
@@ -171,6 +174,7 @@ class NodeLink:
                 tasks.cancel_scope.cancel()
         finally:
             self.is_lost = True
+            self._post()
             self._flush()
             for call in self._calls.values():
                 if not call.answer.done():
@@ -180,10 +184,13 @@ class NodeLink:
     async def _read(self) -> None:
         try:
             while True:
-                self._take(await self._socket.receive())
-                if self._to_hand_on:
-                    # Whoever asked hands the answer on, before more comes.
-                    await asyncio.sleep(0)
+                for text in split_messages(await self._socket.receive()):
+                    self._take(text)
+                    if self._to_hand_on:
+                        self._post()
+                        # Whoever asked hands the answer on, before more comes.
+                        await asyncio.sleep(0)
+                self._post()
                 await self._end.wait_for_room()
         except anyio.EndOfStream:
             logger.info("the connection to node %s has ended", self.owner.node_id)
@@ -294,12 +301,18 @@ class NodeLink:
 
     def _pass_on(self, text: str, *, is_question: bool = False) -> None:
         if self._to_hand_on == 0:
-            self._end.post(text)
+            self._to_post.append(text)
             return
         self._held.append(text)
         self._held_chars += len(text)
         self._holds_question |= is_question
         self._let_out()
+
+    def _post(self) -> None:
+        """Send what has come in one frame, and may go to the client."""
+        if self._to_post:
+            self._end.post(*self._to_post)
+            self._to_post.clear()
 
     def _handed_on(self, is_of_batch: bool) -> None:
         """Note that an answer is with the client, and let out what waits behind the last one."""
@@ -318,8 +331,8 @@ class NodeLink:
     def _flush(self) -> None:
         held, self._held, self._held_chars = self._held, [], 0
         self._holds_question = False
-        for text in held:
-            self._end.post(text)
+        if held:
+            self._end.post(*held)
 
     # Requests of the node.
 

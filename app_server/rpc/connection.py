@@ -35,6 +35,7 @@ from protocol.jsonrpc.envelope import (
     Notification,
     Request,
     RequestId,
+    join_messages,
     parse_message,
     refused,
     render_batch,
@@ -361,12 +362,14 @@ class RpcConnection:
             try:
                 while True:
                     first = await self._outbox.take()
+                    is_gathered = self.is_of_node and DELTA in first[:HEAD_CHARS]
                     # A write to a socket costs as much as all else that is done for a message.
-                    await self._stream.send(first, *self._outbox.take_waiting(JOINED_CHARS))
+                    texts = [first, *self._outbox.take_waiting(JOINED_CHARS)]
+                    await self._stream.send(*([join_messages(texts)] if is_gathered else texts))
                     self._outbox.release()
                     if self._outbox.is_closed:
                         self._bound_next_write()
-                    elif self.is_of_node and DELTA in first[:HEAD_CHARS]:
+                    elif is_gathered:
                         await asyncio.sleep(self._limits.gather_s)
             except (anyio.EndOfStream, anyio.BrokenResourceError):
                 pass

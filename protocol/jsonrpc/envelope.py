@@ -216,6 +216,20 @@ def render_batch(answers: Sequence[str]) -> str:
     return f"[{','.join(answers)}]"
 
 
+RECORD_SEPARATOR = "\x1e"
+"""No JSON has this character in it as it is (RFC 8259, section 7; RFC 7464 uses it likewise)."""
+
+
+def join_messages(texts: Sequence[str]) -> str:
+    """Join messages into one frame between nodes; one is its own frame."""
+    return RECORD_SEPARATOR.join(texts)
+
+
+def split_messages(frame: str) -> Sequence[str]:
+    """Split a frame between nodes into its messages, without parsing them."""
+    return frame.split(RECORD_SEPARATOR)
+
+
 def _render(value: RequestId | None) -> str:
     return str(value) if type(value) is int else to_json(value).decode()
 

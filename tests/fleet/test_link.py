@@ -170,6 +170,19 @@ async def test_an_answer_has_the_id_of_the_client_and_events_stay_behind_it() ->
             ]
 
 
+async def test_messages_of_one_frame_come_in_its_order_also_around_an_answer() -> None:
+    async with linked() as at:
+        task = await at.begin("turn/start")
+        answer = {"id": at.node.sent[-1]["id"], "result": {}}
+        events = [event("warning", message=text) for text in ("\x1e", "b", "c", "d")]
+        for messages in (events[:2], [events[2], answer, events[3]]):
+            texts = (json.dumps(message, separators=(",", ":")) for message in messages)
+            at.node.says("\x1e".join(texts))
+        await task
+        await at.client.until_received(5)
+        assert at.client.heard == [*events[:3], {"id": 7, "result": {}}, events[3]]
+
+
 async def test_a_question_has_an_id_of_this_node_and_its_answer_finds_back() -> None:
     async with linked() as at:
         question = {"method": "item/tool/call", "id": 5, "params": {"threadId": "t"}}

@@ -11,6 +11,7 @@ from app_server.rpc.connection import JOINED_CHARS, MANY_IN_FLIGHT, RpcConnectio
 from app_server.rpc.hub import Hub
 from app_server.rpc.message_stream import ConnectionLimits, OutboxLimits
 from app_server.rpc.outbox import Delta, Outbox
+from protocol.jsonrpc.envelope import split_messages
 from tests.support.harness import WAIT_S, claim
 from tests.support.wire.conversations import (
     MemoryStream,
@@ -265,4 +266,31 @@ async def test_what_follows_a_delta_for_another_node_is_written_at_once(is_of_no
             stream.finish()
     assert heard == [{"method": "turn/started"}, delta, {"n": 1}, {"n": 2}]
     assert stream.writes == ([1, 1, 2] if is_of_node else [1, 1, 1, 1])
+    stream.drop()
+
+
+async def test_deltas_for_another_node_that_wait_together_are_one_frame() -> None:
+    class Framed(MemoryStream):
+        frames: list[str]
+
+        async def send(self, *texts: str) -> None:
+            self.frames.extend(texts)
+            for text in texts:
+                for message in split_messages(text):
+                    self._to_client.send_nowait(message)
+
+    stream = Framed()
+    stream.frames = []
+    connection = RpcConnection(stream, Work(), Hub(), ConnectionLimits(), is_of_node=True)
+    delta = '{"method":"item/agentMessage/delta","params":{"delta":"\\u001e%d"}}'
+    texts = [*(delta % number for number in range(3)), '{"method":"item/completed"}']
+    for text in texts:
+        connection.post(text)
+    with anyio.fail_after(WAIT_S):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(connection.run)
+            heard = await stream.client_receive(4)
+            stream.finish()
+    assert heard == [json.loads(text) for text in texts]
+    assert stream.frames == ["\x1e".join(texts)]
     stream.drop()
