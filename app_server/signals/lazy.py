@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LOOK_S = 0.5
+LOOK_S = 2.0
 """Between two looks for the ledger of a home that has none yet."""
 
 RETRY_S = 60.0

@@ -30,7 +30,7 @@ class FileSignals:
     async def exists(self) -> bool:
         """Whether any server of the home has begun the ledger.
 
-        One stat, on the event loop: it is asked twice a second, and a worker takes ten times that.
+        One stat, on the event loop: it is asked often, and a worker takes ten times that.
         """
         return self._path.exists()
 
