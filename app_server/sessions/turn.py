@@ -27,9 +27,8 @@ from app_server.observability.telemetry.spans import span, without_span
 from app_server.runtime.clock import Clock
 from app_server.sessions.code_review import CodeReview
 from app_server.sessions.environment_context import EnvironmentMessages, with_skills
-from app_server.sessions.managed_policy import with_required
 from app_server.sessions.mentions import NOTHING_NAMED, InputMentions, NamedByInput
-from app_server.sessions.settings import of_review, of_turn
+from app_server.sessions.settings import of_review, of_turn, with_required
 from app_server.sessions.skill_servers import SkillServers
 from app_server.sessions.user_shell import UserCommand, UserShell
 from app_server.threads.failures import OwnershipLost
@@ -357,18 +356,9 @@ class Turn(RunningTurn):
         self._work = work
         self._given = given
         self._environment = environment
-        self._exchange = ModelExchange(context, recorder, tool_table(context, self), options)
+        self._exchange = ModelExchange(context, self, tool_table(context, self), options)
         self._times_stopped = 0
         """Times that hooks have continued the turn."""
-
-    @property
-    def awaits_model(self) -> bool:
-        """Whether a request to the model is under way."""
-        return self._exchange.is_under_way
-
-    def cut_off(self) -> None:
-        """Cut off the request that is under way; see RunningTurn."""
-        self._exchange.cut_off()
 
     # From the beginning to the end.
 
@@ -527,7 +517,7 @@ class Turn(RunningTurn):
                 await UserShell(self._context).run(self._work, self)
             case ReviewWork():
                 table = review_table(self._context, self)
-                reviewer = ModelExchange(self._context, self.recorder, table, TurnOptions())
+                reviewer = ModelExchange(self._context, self, table, TurnOptions())
                 target = self._work.target
                 review = CodeReview(target, self.recorder, reviewer, self._environment)
                 self._exchange.last_message = await review.run()

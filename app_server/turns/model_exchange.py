@@ -21,7 +21,7 @@ from app_server.turns.context import ThreadContext
 from app_server.turns.model_requests import ModelRequests
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.response import PatchProgress, ResponseReader, TurnPlans
-from app_server.turns.slot import TurnOptions
+from app_server.turns.slot import RunningTurn, TurnOptions
 from app_server.turns.tools import ToolTable
 from protocol.model import JsonObject
 from protocol.turns.items import AgentMessageThreadItem
@@ -33,14 +33,15 @@ class ModelExchange:
     def __init__(
         self,
         context: ThreadContext,
-        recorder: TurnRecorder,
+        turn: RunningTurn,
         tools: ToolTable,
         options: TurnOptions,
     ) -> None:
+        """`options` are those of the requests, which a review has none of."""
+        recorder = turn.recorder
         self.last_message: AgentMessageThreadItem | None = None
-        self.is_under_way = False
-        """Whether a request is being made, or its response read, at this moment."""
         self._context = context
+        self._turn = turn
         self._recorder = recorder
         self.tools = tools
         self._options = options
@@ -51,24 +52,6 @@ class ModelExchange:
         self._compactions_in_a_row = 0
         self._was_too_long = False
         self._is_prepared = False
-        self._request: anyio.CancelScope | None = None
-        """Of the request that is under way."""
-
-    @property
-    def is_directed(self) -> bool:
-        """Whether a user has said something that the model was not sent yet."""
-        if self._recorder.has_own_history:
-            return False
-        return any(entry.message is not None for entry in self._recorder.log.state.pending_input)
-
-    def cut_off(self) -> None:
-        """Cut off the request that is under way, if a user has said something since it was made.
-
-        What the model has completed is kept, and what it has begun is dropped. Compactions and
-        reviews go on.
-        """
-        if self._request is not None and self.is_directed:
-            self._request.cancel()
 
     async def compact(self) -> None:
         """Do what a turn of compaction begins with.
@@ -81,7 +64,7 @@ class ModelExchange:
     async def respond(self) -> ResponseReader:
         """Have the model respond to the history, after making room for that.
 
-        The response is whole, unless `cut_off` was called; the calls that it wants are not made.
+        The response is whole, unless `RunningTurn.cut_off` was called; its calls are not made.
 
         Once a turn, a request that is too long is made shorter and sent again.
 
@@ -89,7 +72,7 @@ class ModelExchange:
             ModelFailure: the model failed for good; it was announced.
             OSError: the disk refused.
         """
-        self.is_under_way = True
+        self._turn.awaits_model = not self._recorder.has_own_history
         try:
             if not self._is_prepared:
                 self._is_prepared = True
@@ -111,7 +94,7 @@ class ModelExchange:
                     await self._compactor.compact_for_request(model)
                     attempts = self.requests.attempts(model)
         finally:
-            self.is_under_way = False
+            self._turn.awaits_model = False
         self.last_message = response.last_message or self.last_message
         if response.usage is not None:
             await self.requests.account(response.usage, model)
@@ -156,7 +139,7 @@ class ModelExchange:
             self.tools.notes(),
             history=recorder.history,
         )
-        if self.is_directed:
+        if self._turn.is_directed:
             # It came since the history was made: a request without it would be cut off at once.
             return reader
         model, port = state.in_force.model, recorder.clients.port
@@ -168,7 +151,7 @@ class ModelExchange:
             gen_ai__request__model=model,
         ) as work:
             try:
-                with anyio.CancelScope() as self._request:
+                with anyio.CancelScope() as self._turn.request:
                     async with self.requests.client.stream(ModelRequest(provider, body)) as batches:
                         async for batch in batches:
                             await reader.take(batch)
@@ -178,7 +161,7 @@ class ModelExchange:
                 work.fail(failure.kind)
                 raise
             finally:
-                self._request = None
+                self._turn.request = None
                 reader.close()
             if reader.usage is not None:
                 work.set(

@@ -5,7 +5,6 @@ Knows: the order of whatever a thread accepts, whether it still accepts anything
 that clients are shown of it. Does not know: how a turn runs.
 """
 
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -119,7 +118,7 @@ class TurnOptions:
     """The turn that caused this one."""
 
 
-class RunningTurn(ABC):
+class RunningTurn:
     """A turn that runs, as its tools and the requests of clients see it."""
 
     def __init__(self, recorder: TurnRecorder, kind: TurnKind | None, options: TurnOptions) -> None:
@@ -136,6 +135,10 @@ class RunningTurn(ABC):
         """Whether the user stopped it: queued input then waits for somebody to start it."""
         self.user_was_asked = False
         """Whether a question was put to the user in this turn."""
+        self.awaits_model = False
+        """Whether a request to the thread's model is being made, or its response read."""
+        self.request: anyio.CancelScope | None = None
+        """Of the request that is under way."""
 
     @property
     def settings(self) -> Settings:
@@ -143,17 +146,20 @@ class RunningTurn(ABC):
         return self.recorder.log.state.in_force
 
     @property
-    @abstractmethod
-    def awaits_model(self) -> bool:
-        """Whether a request to the model is under way."""
+    def is_directed(self) -> bool:
+        """Whether a user has said something that the model was not sent yet."""
+        if self.recorder.has_own_history:
+            return False
+        return any(entry.message is not None for entry in self.recorder.log.state.pending_input)
 
-    @abstractmethod
     def cut_off(self) -> None:
         """Cut off the request that is under way, if a user has said something since it was made.
 
         What the model has completed is kept, and what it has begun is dropped. Compactions and
         reviews go on.
         """
+        if self.request is not None and self.is_directed:
+            self.request.cancel()
 
     def interrupt(self) -> None:
         """Stop the turn for the user; queued input then waits for somebody to start it."""
