@@ -15,9 +15,9 @@ from app_server.mcp.errors import (
 from app_server.mcp_wire.errors import McpError, PeerError, RequestTimedOut, TransportClosed
 from app_server.models.catalogue.providers import ProviderNotFound
 from app_server.rpc.dispatch import storage_failed
-from app_server.sessions.managed_policy import SettingNotAllowed
 from app_server.sessions.registry import Sessions
 from app_server.sessions.session import ThreadSession
+from app_server.sessions.settings import SettingNotAllowed
 from app_server.threads.failures import (
     InvalidThreadId,
     StoreUnavailable,
@@ -176,9 +176,17 @@ async def known_filing(organization: Organization, *, is_asked_for: bool) -> Fil
 
 @contextmanager
 def turn_failures(doing: str) -> Iterator[None]:
-    """Translate failures around the running turn; `doing` is what was asked of it."""
+    """Translate failures around the running turn, and of input for it; `doing` was asked of it."""
     try:
         yield
+    except McpMetaTooLarge as exc:
+        rule = f"must be at most {MAX_META_BYTES} bytes for one turn"
+        raise invalid_member("mcpMetaByServer", rule) from exc
+    except OutputSchemaDiffers as exc:
+        rule = "must be that of the running turn, or absent"
+        raise invalid_member("outputSchema", rule) from exc
+    except EmptyInput as exc:
+        raise invalid_request("input must not be empty", "emptyInput", field="input") from exc
     except NoActiveTurn as exc:
         raise invalid_request(f"no active turn to {doing}", "noActiveTurn") from exc
     except TurnIdMismatch as exc:
@@ -197,25 +205,14 @@ def turn_failures(doing: str) -> Iterator[None]:
 
 
 @contextmanager
-def input_failures() -> Iterator[None]:
-    """Translate failures of what a client gives to a turn."""
-    try:
-        yield
-    except McpMetaTooLarge as exc:
-        rule = f"must be at most {MAX_META_BYTES} bytes for one turn"
-        raise invalid_member("mcpMetaByServer", rule) from exc
-    except OutputSchemaDiffers as exc:
-        rule = "must be that of the running turn, or absent"
-        raise invalid_member("outputSchema", rule) from exc
-    except EmptyInput as exc:
-        raise invalid_request("input must not be empty", "emptyInput", field="input") from exc
-
-
-@contextmanager
 def config_failures() -> Iterator[None]:
-    """Translate failures of the configuration."""
+    """Translate failures of the configuration, and settings that an administrator forbids."""
     try:
         yield
+    except SettingNotAllowed as exc:
+        raise invalid_request(
+            f"invalid thread settings override: {exc}", "settingNotAllowed", detail=str(exc)
+        ) from exc
     except ConfigError as exc:
         raise _config_error(str(exc)) from exc
     except ProviderNotFound as exc:
@@ -224,17 +221,6 @@ def config_failures() -> Iterator[None]:
         raise internal_error(
             f"error creating thread: Fatal error: Failed to initialize session: {exc}",
             "requiredMcpServersFailed",
-        ) from exc
-
-
-@contextmanager
-def setting_failures() -> Iterator[None]:
-    """Translate settings that an administrator does not allow."""
-    try:
-        yield
-    except SettingNotAllowed as exc:
-        raise invalid_request(
-            f"invalid thread settings override: {exc}", "settingNotAllowed", detail=str(exc)
         ) from exc
 
 

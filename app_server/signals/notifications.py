@@ -92,6 +92,6 @@ async def settings_as_stored(
 
 
 def _with_required() -> "Callable[[Settings, Requirements], tuple[Settings, Sequence[str]]]":
-    from app_server.sessions.managed_policy import with_required
+    from app_server.sessions.settings import with_required
 
     return with_required

@@ -3,19 +3,63 @@
 Source: docs/config.md, "Models", "Threads".
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal, TypeAlias, cast
 
 import anyio.to_thread
 
 from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.mcp.tools.call_contents import BYTES_PER_TOKEN, DEFAULT_MODEL_BYTES
 from app_server.models.catalogue.models import ModelSettings, read_model_settings
-from app_server.models.web_search_settings import WebSearchSettings, read_web_search
 from app_server.permissions.environment import CommandSettings, read_command_settings
 from app_server.permissions.network import NetworkTable, read_network_feature
 from app_server.permissions.sandbox.roots import MachinePaths, with_hidden_paths
 from app_server.runtime.user_paths import expand_user
+from protocol.model import JsonObject
+
+WebSearchMode: TypeAlias = Literal["disabled", "cached", "indexed", "live"]
+
+WEB_SEARCH_MODES = ("disabled", "cached", "indexed", "live")
+CONTEXT_SIZES = ("low", "medium", "high")
+LOCATION = ("country", "region", "city", "timezone")
+
+
+@dataclass(frozen=True, slots=True)
+class WebSearchSettings:
+    """Mode and members of the declaration of the search."""
+
+    mode: WebSearchMode | None = None
+    """None leaves it to the model and its provider."""
+    members: JsonObject = field(default_factory=dict)
+    """Of the declaration: `filters`, `user_location`, `search_context_size`."""
+
+
+def read_web_search(view: ConfigView) -> WebSearchSettings:
+    """Read `web_search` and `[tools.web_search]`, which may be a boolean.
+
+    Raises:
+        ConfigError: a value has the wrong type.
+    """
+    mode = view.choice("web_search", WEB_SEARCH_MODES)
+    tools = view.at("tools")
+    if isinstance(tools.table.get("web_search"), bool):
+        is_wanted = tools.boolean("web_search", default=False)
+        return WebSearchSettings(_web_search_mode(mode or ("live" if is_wanted else "disabled")))
+    table = tools.at("web_search")
+    members: JsonObject = {}
+    if domains := table.strings("allowed_domains"):
+        members["filters"] = {"allowed_domains": domains}
+    location = table.at("location")
+    if place := {key: value for key in LOCATION if (value := location.string(key)) is not None}:
+        members["user_location"] = {"type": "approximate", **place}
+    if size := table.choice("context_size", CONTEXT_SIZES):
+        members["search_context_size"] = size
+    return WebSearchSettings(_web_search_mode(mode), members)
+
+
+def _web_search_mode(name: str | None) -> WebSearchMode | None:
+    return cast(WebSearchMode | None, name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,12 @@ from app_server.config.requirements import (
 )
 from app_server.config.values import Config, ConfigError
 from app_server.server.settings import Settings as ServerSettings
-from app_server.sessions.managed_policy import SettingNotAllowed, refuse_overrides, with_required
-from app_server.sessions.settings import Overrides
+from app_server.sessions.settings import (
+    Overrides,
+    SettingNotAllowed,
+    refuse_overrides,
+    with_required,
+)
 from protocol.log.rollout import Settings
 from protocol.turns.policy import (
     DangerFullAccessSandboxPolicy,

@@ -9,8 +9,8 @@ import pytest
 from app_server.config.values import Config, ConfigError
 from app_server.models.catalogue.models import features_of
 from app_server.models.interface import Provider
-from app_server.models.web_search_settings import read_web_search
 from app_server.tools.web_search import WebSearch
+from app_server.turns.session_settings import read_web_search
 from app_server.turns.slot import RunningTurn
 from tests.support.harness import claim, serve
 from tests.support.model import COMPLETED, says

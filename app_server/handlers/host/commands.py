@@ -9,7 +9,7 @@ import anyio.to_thread
 
 from app_server.config.default_provider import OFFLINE
 from app_server.config.requirements import requirements_of
-from app_server.handlers.errors import config_failures, setting_failures
+from app_server.handlers.errors import config_failures
 from app_server.handlers.host import client_programs as given
 from app_server.handlers.host.client_programs import ClientPrograms
 from app_server.handlers.services import Services
@@ -24,8 +24,13 @@ from app_server.permissions.sandbox.policy import (
 )
 from app_server.permissions.sandbox.roots import with_hidden_paths
 from app_server.permissions.trust import project_trust, says_something
-from app_server.sessions.managed_policy import refuse_overrides, with_required
-from app_server.sessions.settings import Overrides, initial_settings, sandbox_mode_of
+from app_server.sessions.settings import (
+    Overrides,
+    initial_settings,
+    refuse_overrides,
+    sandbox_mode_of,
+    with_required,
+)
 from protocol.host.commands import (
     CommandExecOutputDeltaNotification,
     CommandExecParams,
@@ -109,7 +114,7 @@ async def _effective_policy(
     services: Services, params: CommandExecParams, cwd: str
 ) -> EffectivePolicy:
     """Say what confines a program: what the client chose, else what the settings say."""
-    with config_failures(), setting_failures():
+    with config_failures():
         mode = None
         if params.permission_profile is not None:
             mode = sandbox_mode_of(params.permission_profile)

@@ -24,7 +24,6 @@ from app_server.handlers.server.feature_table import FEATURES
 from app_server.mcp.catalog.tables import broken_servers, read_mcp_settings
 from app_server.models.catalogue.models import read_model_settings
 from app_server.models.catalogue.providers import chosen_provider
-from app_server.models.web_search_settings import read_web_search
 from app_server.observability.settings import counts_use, read_telemetry_settings
 from app_server.permissions.environment import read_command_settings
 from app_server.permissions.network import read_network_feature
@@ -33,6 +32,7 @@ from app_server.permissions.sandbox.roots import MachinePaths, with_hidden_paths
 from app_server.sessions.agents_files import read_agents_settings
 from app_server.sessions.memory_budget import read_memory_settings
 from app_server.sessions.settings import Overrides, initial_settings, sandbox_policy
+from app_server.turns.session_settings import read_web_search
 
 REFUSED = "requests that need it are refused"
 

@@ -17,8 +17,7 @@ from app_server.extensions.plugins.selected_roots import roots_of
 from app_server.handlers.services import Services
 from app_server.permissions.project_config import read_project_layers, with_projects
 from app_server.runtime.loader import load
-from app_server.sessions.managed_policy import with_required
-from app_server.sessions.settings import Overrides, with_overrides
+from app_server.sessions.settings import Overrides, with_overrides, with_required
 from app_server.threads.log.state import ThreadState
 from protocol.log.rollout import Settings
 from protocol.threads.start import ThreadOverrides

@@ -15,9 +15,15 @@ from app_server.handlers.services import Services
 from app_server.permissions.sandbox.policy import effective_policy_of
 from app_server.rpc.dispatch import storage_failed
 from app_server.runtime.loader import load
-from app_server.sessions.managed_policy import refuse_overrides, with_required
 from app_server.sessions.session import ThreadSession
-from app_server.sessions.settings import Overrides, profile_of, sandbox_mode_of, with_overrides
+from app_server.sessions.settings import (
+    Overrides,
+    profile_of,
+    refuse_overrides,
+    sandbox_mode_of,
+    with_overrides,
+    with_required,
+)
 from protocol.jsonrpc.errors import RpcError, invalid_member, invalid_params, invalid_request
 from protocol.log.rollout import LOCAL, Settings, StoredEnvironment, StoredProfile
 from protocol.model import WireModel

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from app_server.handlers.errors import (
     config_failures,
-    setting_failures,
     thread_failures,
 )
 from app_server.handlers.serving import RequestContext, serves
@@ -30,7 +29,7 @@ async def update_thread_settings(
     """Change a thread's settings from its next turn on; they are on disk when answered."""
     thread_id = params.thread_id
     warnings: Sequence[str] = ()
-    with thread_failures(thread_id), config_failures(), setting_failures():
+    with thread_failures(thread_id), config_failures():
         overrides = await turn_overrides(context.services, params)
         requirements = await context.services.configuration.requirements()
         session = context.services.sessions.get(thread_id)

@@ -47,9 +47,8 @@ from app_server.rpc.context import ConnectionId
 from app_server.rpc.hub import Hub
 from app_server.rpc.replay import Position
 from app_server.sessions.loading import Start
-from app_server.sessions.managed_policy import with_required
 from app_server.sessions.session import ThreadSession
-from app_server.sessions.settings import initial_settings
+from app_server.sessions.settings import initial_settings, with_required
 from app_server.threads.failures import ThreadArchived, TurnInProgress, TurnNotFound
 from app_server.threads.log.live import LogEnd
 from app_server.threads.log.reading import ForkPoint

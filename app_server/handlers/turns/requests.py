@@ -9,9 +9,7 @@ from dataclasses import replace
 
 from app_server.handlers.errors import (
     config_failures,
-    input_failures,
     loaded_thread,
-    setting_failures,
     thread_failures,
     turn_failures,
 )
@@ -67,12 +65,7 @@ NOTHING_ADDED: Mapping[str, AdditionalContextEntry] = {}
 @serves("turn/start")
 async def start_turn(context: RequestContext, params: TurnStartParams) -> TurnStartResponse:
     """Begin a turn with the input, or give the input to the running turn."""
-    with (
-        thread_failures(params.thread_id),
-        config_failures(),
-        setting_failures(),
-        input_failures(),
-    ):
+    with thread_failures(params.thread_id), config_failures(), turn_failures("start"):
         requirements = await context.services.configuration.requirements()
         overrides = await turn_overrides(context.services, params)
         session = await context.services.sessions.writable(params.thread_id)
@@ -106,11 +99,7 @@ def _accepted_turn(session: ThreadSession, params: TurnStartParams, turn_id: str
 @serves("turn/steer")
 async def steer_turn(context: RequestContext, params: TurnSteerParams) -> TurnSteerResponse:
     """Give the running turn more input."""
-    with (
-        thread_failures(params.thread_id),
-        turn_failures("steer"),
-        input_failures(),
-    ):
+    with thread_failures(params.thread_id), turn_failures("steer"):
         session = await context.services.sessions.writable(params.thread_id)
         client_id, context_ = params.client_user_message_id, params.additional_context
         digest = digest_of_words(params.thread_id, client_id, params.input, context_)
