@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 
+class AppsUnavailable(Exception):
+    """Apps, or something about them, cannot be had now; the text says why and holds no secret."""
+
+
 class PluginPort(Protocol):
     """Which plugins declare which connectors. Nothing here waits."""
 

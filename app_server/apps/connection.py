@@ -16,8 +16,7 @@ from urllib.parse import urlsplit
 import anyio
 import anyio.abc
 
-from app_server.apps.account import AuthPort, AuthState, Signed
-from app_server.apps.errors import AppsUnavailable
+from app_server.apps.account import AppsUnavailable, AuthPort, AuthState, Signed
 from app_server.apps.files.environments import EnvironmentFiles, Machines
 from app_server.apps.files.files import FileSupport
 from app_server.apps.files.upload import Uploads, UploadTarget

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 
-from app_server.apps.account import AuthPort, AuthState, PluginPort
-from app_server.apps.errors import AppsUnavailable
+from app_server.apps.account import AppsUnavailable, AuthPort, AuthState, PluginPort
 from app_server.apps.settings import AppsSettings
 from app_server.config.values import ConfigError
 from app_server.extensions.contract.registration import ContributionContext

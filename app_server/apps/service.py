@@ -17,9 +17,8 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from app_server.apps.account import AuthPort, PluginPort
+from app_server.apps.account import AppsUnavailable, AuthPort, PluginPort
 from app_server.apps.connection import AppsConnections, Connection, ConnectionPorts, Timer
-from app_server.apps.errors import AppsUnavailable
 from app_server.apps.files.environments import Machines
 from app_server.apps.inventory.inventory import Connector
 from app_server.apps.policy import AppsPolicy, Use

@@ -15,7 +15,6 @@ from typing import Literal
 
 from pydantic_core import from_json, to_json
 
-from app_server.models.failures import broken, incomplete, malformed, reported
 from app_server.models.interface import (
     EventReader,
     ItemAdded,
@@ -24,6 +23,10 @@ from app_server.models.interface import (
     ReasoningDelta,
     ResponseCompleted,
     TextDelta,
+    broken,
+    incomplete,
+    malformed,
+    reported,
 )
 from app_server.models.response_stream import (
     MAX_ITEM_BYTES,

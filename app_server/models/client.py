@@ -23,23 +23,21 @@ from app_server.accounts.accounts import Accounts
 from app_server.accounts.credentials import Credentials
 from app_server.config.values import ConfigError
 from app_server.models.chat_completions import ChatCompletions
-from app_server.models.failures import (
+from app_server.models.interface import (
     MAX_RETRY_S,
     RETRIED_STATUSES,
     RETRY_BASE_S,
-    broken,
-    error_object,
-    idle,
-    known_failure,
-    with_status,
-)
-from app_server.models.interface import (
     EventBatches,
     ModelApi,
     ModelFailure,
     ModelRequest,
     Provider,
     WireApi,
+    broken,
+    error_object,
+    idle,
+    known_failure,
+    with_status,
 )
 from app_server.models.response_stream import event_batches
 from app_server.models.responses_api import ResponsesApi

@@ -14,7 +14,6 @@ from typing import TypeAlias
 import anyio
 from pydantic_core import to_json
 
-from app_server.models.failures import idle, with_status
 from app_server.models.interface import (
     CallInputDelta,
     EventReader,
@@ -28,6 +27,8 @@ from app_server.models.interface import (
     SummaryDelta,
     SummaryPartAdded,
     TextDelta,
+    idle,
+    with_status,
 )
 from app_server.runtime.http.event_stream import EventParser, EventTooLarge, SseEvent
 from app_server.runtime.loop_share import LoopShare

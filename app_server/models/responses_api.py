@@ -5,7 +5,6 @@ Source: the public Responses API reference, "Streaming".
 
 from collections.abc import Sequence
 
-from app_server.models.failures import broken, incomplete, malformed, reported
 from app_server.models.interface import (
     CallInputDelta,
     EventReader,
@@ -17,6 +16,10 @@ from app_server.models.interface import (
     SummaryDelta,
     SummaryPartAdded,
     TextDelta,
+    broken,
+    incomplete,
+    malformed,
+    reported,
 )
 from app_server.runtime.http.event_stream import SseEvent
 from protocol.jsonrpc.lone_surrogates import read_json

@@ -1,16 +1,16 @@
-"""Whether the user trusts the project that a folder belongs to, as Codex looks it up.
+"""`[projects."FOLDER"]`: whether the user trusts the project of a folder, as Codex looks it up.
 
+Clients ask for it, and do not go on without it. The instructions of a project that is untrusted are
+not read (docs/tools.md).
 Source: docs/config.md, "Projects".
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from app_server.config.trust import read_trust, trust_of
 from app_server.config.values import Config
-from app_server.permissions.placeholder import is_there
-from app_server.permissions.sandbox.policy import GIT, first_line, git_folders
+from app_server.permissions.sandbox.policy import GIT, first_line, git_folders, is_there
 
 MAX_PARENTS = 64
 """Folders above a working directory that may have its repository."""
@@ -55,3 +55,28 @@ def _main_repository(place: str) -> Sequence[str]:
             if back is not None and os.path.realpath(back) == place:
                 return [str(Path(shared).parent)]
     return []
+
+
+TRUST_LEVELS = ("trusted", "untrusted")
+
+
+def read_trust(config: Config) -> Mapping[str, str | None]:
+    """Read the trust of each folder that has a table; None where it sets none.
+
+    Raises:
+        ConfigError: a value does not fit.
+    """
+    projects = config.view().at("projects")
+    return {
+        folder: table.choice("trust_level", TRUST_LEVELS) for folder, table in projects.tables()
+    }
+
+
+def trust_of(config: Config, folders: Iterable[str]) -> str | None:
+    """Return the trust of the first folder with an entry; None without one.
+
+    Raises:
+        ConfigError: a value does not fit.
+    """
+    levels = read_trust(config)
+    return next((level for folder in folders if (level := levels.get(folder)) is not None), None)

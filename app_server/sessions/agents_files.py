@@ -21,7 +21,7 @@ from app_server.config.values import Config
 from app_server.host.environments import Environments, UnknownEnvironment
 from app_server.host.exec.client.process import read_beginning
 from app_server.host.folder_reads import READ_S
-from app_server.permissions.placeholder import is_there
+from app_server.permissions.sandbox.policy import is_there
 from app_server.permissions.trust import project_trust
 from app_server.runtime.files.opening import without_waiting
 from app_server.runtime.files.reaching import NotReached, PathDenied, open_file

@@ -10,8 +10,14 @@ from dataclasses import dataclass, field
 import anyio
 
 from app_server.models.catalogue.models import ModelInForce
-from app_server.models.failures import MAX_RETRY_S, RETRY_BASE_S, with_status
-from app_server.models.interface import Model, ModelFailure, Provider
+from app_server.models.interface import (
+    MAX_RETRY_S,
+    RETRY_BASE_S,
+    Model,
+    ModelFailure,
+    Provider,
+    with_status,
+)
 from app_server.models.prompt.request import outputs_for_open_calls
 from app_server.turns.recorder import TurnRecorder
 from protocol.log.rollout import TokensUsed

@@ -84,11 +84,9 @@ METHODS: Mapping[str, MethodSpec] = {
         "server.models", "ExperimentalFeatureEnablementSet", CONFIG
     ),
     "experimentalFeature/list": method("server.models", "ExperimentalFeatureList", FREE),
-    "externalAgentConfig/detect": method(
-        "integrations.external_agents", "ExternalAgentConfigDetect", FREE
-    ),
+    "externalAgentConfig/detect": method("server.absent", "ExternalAgentConfigDetect", FREE),
     "externalAgentConfig/import/readHistories": method(
-        "integrations.external_agents",
+        "server.absent",
         "ExternalAgentConfigImportHistoriesRead",
         FREE,
         takes=NOTHING,

@@ -10,7 +10,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from app_server.apps.errors import AppsUnavailable
+from app_server.apps.account import AppsUnavailable
 from app_server.apps.routes.backing import ENDED
 from app_server.apps.service import MAX_SIGN_INS
 from tests.support.apps.hosted import connector

@@ -14,7 +14,7 @@ import anyio.lowlevel
 import pytest
 
 from app_server.apps import lazy as late
-from app_server.apps.errors import AppsUnavailable
+from app_server.apps.account import AppsUnavailable
 from app_server.apps.lazy import LazyApps
 from app_server.apps.presentation import ApprovalTemplates
 from app_server.extensions.contract.registration import ContributionContext

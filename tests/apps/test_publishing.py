@@ -7,7 +7,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from app_server.apps.errors import AppsUnavailable
+from app_server.apps.account import AppsUnavailable
 from app_server.apps.presentation import ApprovalTemplates
 from app_server.apps.published import Published, Publishing, prepare, with_known
 from app_server.apps.routes.generation import Generation, GenerationPorts

@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from starlette.responses import Response
 
 from app_server.accounts.accounts import LOOK_MS
-from app_server.apps.errors import AppsUnavailable
+from app_server.apps.account import AppsUnavailable
 from app_server.apps.files.upload import Content, UploadFailed, Uploads, UploadTarget
 from app_server.apps.routes.backing import OUTDATED
 from app_server.apps.upstream.backend import AppsBackend

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from starlette.responses import Response
 
-from app_server.apps.errors import AppsUnavailable
+from app_server.apps.account import AppsUnavailable
 from app_server.apps.routes.generation import Generation, open_generation
 from app_server.apps.service import INSTRUCTIONS, AppsService
 from app_server.extensions.contract.registry import ExtensionRegistry

@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from app_server.host.files.reading import read_base64
-from app_server.host.files.trees import copy
+from app_server.host.files.operations import copy, read_base64, write_file
 from app_server.host.files.work import PathRefused, Stop
-from app_server.host.files.writing import write_file
 from app_server.runtime.files.sqlite import connect, connect_to_read
 
 LOCK = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"

@@ -10,7 +10,7 @@ import pytest
 
 from app_server.cli import serve as command_line
 from app_server.clients.app_connection import ConnectionLost
-from app_server.clients.bench.conversation import converse
+from app_server.clients.bench.rows import converse
 from app_server.clients.receiver.agent.environment import URL_VARIABLE
 from app_server.clients.receiver.agent.surface import connect_app
 from app_server.peer.address import ServerAddress

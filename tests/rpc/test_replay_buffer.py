@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app_server.handlers.views.settings import thread_settings
+from app_server.handlers.views.threads import thread_settings
 from app_server.rpc.connection import ConnectionLoad
 from app_server.rpc.context import InitializedClient
 from app_server.rpc.hub import MAX_AT_ONCE, Hub

@@ -17,7 +17,7 @@ from collections.abc import (
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Protocol, TypeAlias
+from typing import Annotated, Protocol, Self, TypeAlias
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
@@ -25,11 +25,89 @@ import anyio
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
 from pydantic.alias_generators import to_camel
 
-from app_server.apps.files.schema import FileBounds
 from app_server.apps.files.upload import Content, UploadFailed, Uploads
 from app_server.mcp_wire.errors import PeerError
 from protocol.jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS
 from protocol.model import Json, JsonObject
+
+SENTENCE = "The absolute path of a local file, which will be uploaded."
+
+
+@dataclass(frozen=True, slots=True)
+class FileBounds:
+    """The bounds on the files of an argument (JSON Schema 2020-12, Validation, 6.4)."""
+
+    min_items: int = 0
+    max_items: int | None = None
+    unique_items: bool = False
+
+    @classmethod
+    def of(cls, definition: JsonObject, name: str) -> Self:
+        """Read the bounds of an argument of a tool; a value of another type is no bound."""
+        part = _properties(definition).get(name)
+        if not isinstance(part, dict) or not _is_array(part):
+            return cls()
+        unique = part.get("uniqueItems") is True
+        return cls(_count(part, "minItems") or 0, _count(part, "maxItems"), unique)
+
+    def shown(self) -> JsonObject:
+        """Return the members of a schema that say so."""
+        shown: JsonObject = {"minItems": self.min_items} if self.min_items else {}
+        if self.max_items is not None:
+            shown["maxItems"] = self.max_items
+        if self.unique_items:
+            shown["uniqueItems"] = True
+        return shown
+
+
+def with_paths(definition: JsonObject, file_params: Sequence[str]) -> JsonObject:
+    """Return a tool whose file arguments are texts, or arrays of texts.
+
+    Of what the schema said of them the description stays, with a sentence of ours behind it, and
+    how many elements an array has.
+    """
+    schema, properties = definition.get("inputSchema"), _properties(definition)
+    masked = {
+        name: _path(properties[name], FileBounds.of(definition, name))
+        for name in file_params
+        if name in properties
+    }
+    if not isinstance(schema, dict) or not masked:
+        return definition
+    return {**definition, "inputSchema": {**schema, "properties": {**properties, **masked}}}
+
+
+def _properties(definition: JsonObject) -> JsonObject:
+    schema = definition.get("inputSchema")
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return properties if isinstance(properties, dict) else {}
+
+
+def _count(part: JsonObject, key: str) -> int | None:
+    value = part.get(key)
+    is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return value if is_count else None
+
+
+def _path(given: Json, bounds: FileBounds) -> JsonObject:
+    part: JsonObject = given if isinstance(given, dict) else {}
+    description = _described(part.get("description"))
+    if not _is_array(part):
+        return {"type": "string", "description": description}
+    items: JsonObject = {"type": "array", "items": {"type": "string"}}
+    return {**items, **bounds.shown(), "description": description}
+
+
+def _is_array(part: JsonObject) -> bool:
+    kind = part.get("type")
+    return "items" in part or kind == "array" or (isinstance(kind, list) and "array" in kind)
+
+
+def _described(description: Json) -> str:
+    if not isinstance(description, str) or not description.strip():
+        return SENTENCE
+    return description if SENTENCE in description else f"{description} {SENTENCE}"
+
 
 MAX_FILE_BYTES = 512 * 1024 * 1024
 """Of one file."""

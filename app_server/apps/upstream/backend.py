@@ -17,8 +17,7 @@ import anyio
 import anyio.to_thread
 
 from app_server.apps.inventory.cache import MAX_ENTRIES, DirectoryCache
-from app_server.apps.inventory.details import AppDetails, parse_details
-from app_server.apps.inventory.directory import parse_directory
+from app_server.apps.inventory.directory import AppDetails, parse_details, parse_directory
 from app_server.apps.upstream.outbound import (
     AnswerTooLarge,
     Backend,

@@ -19,8 +19,7 @@ import httpx
 from pydantic import SecretStr
 from pydantic_core import from_json
 
-from app_server.apps.account import AuthPort
-from app_server.apps.errors import AppsUnavailable
+from app_server.apps.account import AppsUnavailable, AuthPort
 from app_server.apps.inventory.cache import CacheIdentity
 from app_server.apps.upstream.bearer import Bearer, send_signed
 from app_server.mcp_wire.errors import NoCredential

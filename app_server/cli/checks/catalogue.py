@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import anyio
 
-from app_server.cli.checks.home import check_config, check_modes
+from app_server.cli.checks.home import check_config, check_modes, check_store
 from app_server.cli.checks.machine import (
     Machine,
     check_clock,
@@ -26,7 +26,6 @@ from app_server.cli.checks.machine import (
     check_sandbox,
 )
 from app_server.cli.checks.services import MCP_S, check_mcp_servers, check_model
-from app_server.cli.checks.store import check_store
 from app_server.host.sandbox.probe import PROBE_S
 from app_server.threads.checks import Check
 from app_server.threads.opening.checks import store_checks

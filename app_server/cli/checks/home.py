@@ -1,24 +1,33 @@
-"""Checks of the files in a home: config.toml, access rights."""
+"""Checks of the files in a home (config.toml, access rights), and of the database of threads."""
 
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
+
+import anyio
+import anyio.to_thread
 
 from app_server.accounts.store import FILE_NAME as ACCOUNT_FILE
 from app_server.cli.checks.machine import Machine
 from app_server.config.default_provider import default_provider_id
+from app_server.config.effective import ConfigSources, read_start_settings
 from app_server.config.key_check import (
     keys_without_effect,
     unknown_in_file,
     unknown_in_overrides,
 )
 from app_server.config.requirements import read_requirements, requirements_of
+from app_server.config.store_url import StoreUrl, chosen_store
 from app_server.config.values import Config, ConfigError
 from app_server.handlers.server.config_check import wrong_values
 from app_server.mcp.oauth.credentials import FILE_NAME as MCP_FILE
 from app_server.models.catalogue.providers import chosen_provider
+from app_server.runtime.loader import LoadFailed, load
 from app_server.threads.checks import Check, Status
+from app_server.threads.opening.stores import NO_PSYCOPG
 
 
 def check_config(machine: Machine) -> Check:
@@ -136,3 +145,41 @@ def _look(path: Path, rule: _Rule, check: Check) -> None:
         mode = stat.S_IMODE(facts.st_mode)
         check.add(rule.status, f"others can {rule.verb} {path} (mode {mode:04o})")
         check.advise(f"chmod {rule.change} {path}")
+
+
+Look: TypeAlias = Callable[[StoreUrl], Check]
+
+
+async def check_store(machine: Machine) -> Check:
+    """Find the database that a server would use, and look at it as a server does."""
+    check = Check("database")
+    sources = ConfigSources(
+        machine.home, machine.cwd, machine.requirements, machine.overrides, machine.profile
+    )
+    try:
+        chosen = chosen_store(None, machine.overrides, os.environ)
+        store = (await read_start_settings(sources, chosen)).store
+    except ConfigError as exc:
+        check.add("error", str(exc).strip())
+        check.advise("correct that setting; no server starts before")
+        return check
+    if store is None:
+        check.message = "threads are kept in files"
+        return check
+    try:
+        look = await load(_look_at_database)
+    except LoadFailed as exc:
+        check.message = str(store)
+        text, _, todo = NO_PSYCOPG.partition("; ")
+        if not isinstance(exc.__cause__, ModuleNotFoundError):
+            text, todo = str(exc), "install this version again"
+        check.add("error", text)
+        check.advise(todo)
+        return check
+    return await anyio.to_thread.run_sync(look, store)
+
+
+def _look_at_database() -> Look:
+    from app_server.threads.opening.database import look
+
+    return look

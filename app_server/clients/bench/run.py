@@ -13,8 +13,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
-from app_server.clients.bench.conversation import converse
-from app_server.clients.bench.rows import Row, Subject
+from app_server.clients.bench.rows import Row, Subject, converse
 from app_server.peer.address import ServerAddress
 from protocol.jsonrpc.errors import RpcError
 from protocol.model import JsonObject

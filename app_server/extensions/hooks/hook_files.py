@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, cast
 from pydantic_core import from_json
 
 from app_server.config.config_toml import read_config
-from app_server.config.trust import trust_of
 from app_server.config.values import Config, ConfigError
 from app_server.extensions.hooks.definition import EVENTS, Event, Hook, HookedPlugin, Origin, Source
 from app_server.extensions.hooks.fingerprint import NoFingerprint, fingerprint
 from app_server.host.folder_reads import FolderReads
+from app_server.permissions.trust import trust_of
 from app_server.runtime.files.repository import folders_of_project
 
 FILE = "hooks.json"

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from app_server.handlers.host.failures import as_path, file_failures
+from app_server.handlers.errors import as_path, file_failures
 from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
-from app_server.host.files import reading, trees, writing
+from app_server.host.files import operations
 from app_server.host.files.watching import FileWatches
 from app_server.host.files.work import Slots, Stop
 from app_server.rpc.context import PreparedResult
@@ -51,7 +51,7 @@ async def copy(context: RequestContext, params: FsCopyParams) -> FsCopyResponse:
     source, destination = as_path(params.source_path), as_path(params.destination_path)
     await _run(
         context.services,
-        lambda stop: trees.copy(source, destination, recursive=params.recursive, stop=stop),
+        lambda stop: operations.copy(source, destination, recursive=params.recursive, stop=stop),
     )
     return FsCopyResponse()
 
@@ -63,7 +63,7 @@ async def create_directory(
     """Make a folder, and those above it."""
     path, parents = as_path(params.path), params.recursive is not False
     await _run(
-        context.services, lambda stop: writing.make_directory(path, parents=parents, stop=stop)
+        context.services, lambda stop: operations.make_directory(path, parents=parents, stop=stop)
     )
     return FsCreateDirectoryResponse()
 
@@ -73,7 +73,7 @@ async def get_metadata(
     context: RequestContext, params: FsGetMetadataParams
 ) -> FsGetMetadataResponse:
     """Return the metadata of a path."""
-    found = await _run(context.services, partial(reading.read_metadata, as_path(params.path)))
+    found = await _run(context.services, partial(operations.read_metadata, as_path(params.path)))
     return FsGetMetadataResponse(
         is_directory=found.is_directory,
         is_file=found.is_file,
@@ -95,7 +95,7 @@ async def read_directory(
             FsReadDirectoryEntry(
                 file_name=entry.name, is_directory=entry.is_directory, is_file=entry.is_file
             )
-            for entry in reading.read_entries(path, stop)
+            for entry in operations.read_entries(path, stop)
         ]
         return FsReadDirectoryResponse(entries=entries)
 
@@ -113,7 +113,9 @@ async def read_file(context: RequestContext, params: FsReadFileParams) -> Prepar
 
     def work(stop: Stop) -> PreparedResult:
         # No sign of base64 has another form in JSON (FsReadFileResponse).
-        return PreparedResult("".join(['{"dataBase64":"', *reading.read_base64(path, stop), '"}']))
+        return PreparedResult(
+            "".join(['{"dataBase64":"', *operations.read_base64(path, stop), '"}'])
+        )
 
     return await _run(context.services, work)
 
@@ -125,7 +127,7 @@ async def remove(context: RequestContext, params: FsRemoveParams) -> FsRemoveRes
     recursive, force = params.recursive is not False, params.force is not False
     await _run(
         context.services,
-        lambda stop: trees.remove(path, recursive=recursive, force=force, stop=stop),
+        lambda stop: operations.remove(path, recursive=recursive, force=force, stop=stop),
     )
     return FsRemoveResponse()
 
@@ -142,7 +144,7 @@ async def write_file(context: RequestContext, params: FsWriteFileParams) -> FsWr
             raise invalid_request(
                 f"fs/writeFile requires valid base64 dataBase64: {exc}", "invalidBase64"
             ) from exc
-        writing.write_file(path, data, stop)
+        operations.write_file(path, data, stop)
 
     await _run(context.services, work)
     return FsWriteFileResponse()

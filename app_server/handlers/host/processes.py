@@ -7,9 +7,9 @@ import logging
 from contextlib import ExitStack
 from functools import partial
 
+from app_server.handlers.errors import as_path
 from app_server.handlers.host import client_programs as given
 from app_server.handlers.host.client_programs import ClientPrograms
-from app_server.handlers.host.failures import as_path
 from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
 from app_server.host.programs import Ended, Program, ProgramOutput

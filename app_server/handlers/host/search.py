@@ -3,7 +3,7 @@
 Source: docs/tools.md, "Host methods".
 """
 
-from app_server.handlers.host.failures import file_failures
+from app_server.handlers.errors import file_failures
 from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
 from app_server.host.search.ranking import Match

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from app_server.apps.errors import AppsUnavailable
+from app_server.apps.account import AppsUnavailable
 from app_server.apps.policy import AppsPolicy
 from app_server.apps.settings import AppsSettings
 from app_server.apps.upstream.outbound import Backend

@@ -13,7 +13,7 @@ from itertools import accumulate
 import anyio
 import anyio.to_thread
 
-from app_server.apps.errors import AppsUnavailable
+from app_server.apps.account import AppsUnavailable
 from app_server.apps.inventory.directory import (
     accessible_apps,
     installed_apps,

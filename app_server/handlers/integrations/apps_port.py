@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from app_server.apps.inventory.details import AppDetails
+from app_server.apps.inventory.directory import AppDetails
 from app_server.apps.inventory.inventory import Connector
 from app_server.apps.upstream.backend import KnownDirectory
 from app_server.apps.upstream.outbound import Account, Backend

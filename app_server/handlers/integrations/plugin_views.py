@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from app_server.apps.errors import AppsUnavailable
+from app_server.apps.account import AppsUnavailable
 from app_server.apps.inventory.names import install_url
 from app_server.extensions.hooks.definition import WIRE, Origin
 from app_server.extensions.hooks.hook_files import HookFile, HookList, add_hooks

@@ -15,7 +15,7 @@ from app_server.handlers.server.account import look_at_account
 from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.threads.shown import shown_thread
-from app_server.host.git_diff import NoDifference, diff_to_remote, shown_folders
+from app_server.host.repository import NoDifference, diff_to_remote, shown_folders
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable
 from app_server.permissions.sandbox.policy import effective_policy_for
 from app_server.permissions.sandbox.roots import with_hidden_paths

@@ -15,6 +15,9 @@ from protocol.contract.specs import NoParams
 from protocol.server.absent import (
     BedrockCheckGovCloudRequirementsParams,
     BedrockCheckGovCloudRequirementsResponse,
+    ExternalAgentConfigDetectParams,
+    ExternalAgentConfigDetectResponse,
+    ExternalAgentConfigImportHistoriesReadResponse,
     MemoryResetResponse,
     RealtimeVoice,
     RealtimeVoicesList,
@@ -128,3 +131,19 @@ async def read_windows_sandbox(
 ) -> WindowsSandboxReadinessResponse:
     """Say that there is no sandbox of Windows."""
     return WindowsSandboxReadinessResponse(status="notConfigured")
+
+
+@serves("externalAgentConfig/detect")
+async def detect_external_agents(
+    context: RequestContext, params: ExternalAgentConfigDetectParams
+) -> ExternalAgentConfigDetectResponse:
+    """Find nothing to take over: nothing can be."""
+    return ExternalAgentConfigDetectResponse(items=[], connectors=[])
+
+
+@serves("externalAgentConfig/import/readHistories")
+async def read_import_histories(
+    context: RequestContext, params: NoParams
+) -> ExternalAgentConfigImportHistoriesReadResponse:
+    """List no import."""
+    return ExternalAgentConfigImportHistoriesReadResponse(data=[], connectors=[])

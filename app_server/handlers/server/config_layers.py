@@ -20,12 +20,12 @@ from app_server.config.effective import Configuration
 from app_server.config.key_check import FIRST_KEYS, known_part
 from app_server.config.masking import masked
 from app_server.config.positions import KeyPath
-from app_server.config.trust import read_trust
 from app_server.config.values import Config, Document
 from app_server.handlers.server.feature_table import FEATURES
 from app_server.models.catalogue.providers import default_model
 from app_server.permissions.environment import CommandSettings, EnvironmentPolicy
 from app_server.permissions.project_config import ProjectLayer
+from app_server.permissions.trust import read_trust
 from app_server.sessions.agents_files import AgentsSettings
 from app_server.sessions.settings import configured_approval_policy
 from protocol.server.config import Config as EffectiveConfig

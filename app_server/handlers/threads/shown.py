@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from app_server.handlers.serving import RequestContext
-from app_server.handlers.views.settings import settings_response, thread_settings
-from app_server.handlers.views.threads import thread_of_state
+from app_server.handlers.views.threads import settings_response, thread_of_state, thread_settings
 from app_server.handlers.views.turns import turns_of_log, turns_of_state
 from app_server.rpc.context import ConnectionId
 from app_server.rpc.hub import Hub

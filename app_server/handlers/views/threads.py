@@ -1,21 +1,33 @@
 """From stored and loaded threads to what the wire shows of them."""
 
+from typing import Any, TypeVar
+
 from pydantic_core import from_json
 
-from app_server.handlers.views.settings import shown_environments
 from app_server.threads.log.state import ThreadMetadata, ThreadState, initial_read_state
 from app_server.threads.organization import FilingState
 from app_server.threads.rows import ThreadRow
+from protocol.log.rollout import Settings
 from protocol.server.lifecycle import PROTOCOL_VERSION
+from protocol.threads.settings import ThreadSettings
+from protocol.threads.start import ThreadSettingsResponse
 from protocol.threads.thread import (
     GitInfo,
     NotLoadedThreadStatus,
     Thread,
+    ThreadEnvironment,
     ThreadReadState,
     ThreadSection,
     ThreadStatus,
 )
+from protocol.turns.policy import (
+    ActivePermissionProfile,
+    DangerFullAccessSandboxPolicy,
+    WorkspaceWriteSandboxPolicy,
+)
 from protocol.turns.turn import Turn
+from protocol.values import CollaborationMode
+from protocol.values import Settings as CollaborationSettings
 
 
 def thread_of_state(
@@ -123,3 +135,86 @@ def read_state_of_row(row: ThreadRow) -> ThreadReadState:
     if row.read_state is None:
         return initial_read_state(row.id)
     return ThreadReadState.model_validate_json(row.read_state)
+
+
+Response = TypeVar("Response", bound=ThreadSettingsResponse)
+
+
+def settings_response(
+    kind: type[Response],
+    settings: Settings,
+    thread: Thread,
+    instruction_sources: list[str],
+    **members: Any,
+) -> Response:
+    """Build the answer to a start, resume or fork; `members` are particular to it."""
+    return kind(
+        thread=thread,
+        model=settings.model,
+        model_provider=settings.model_provider,
+        service_tier=settings.service_tier,
+        disabled_plugin_ids=settings.disabled_plugin_ids,
+        cwd=settings.cwd,
+        runtime_workspace_roots=_first_roots(settings),
+        instruction_sources=instruction_sources,
+        approval_policy=settings.approval_policy,
+        approvals_reviewer=settings.approvals_reviewer,
+        sandbox=settings.sandbox_policy,
+        active_permission_profile=_profile(settings),
+        reasoning_effort=settings.effort,
+        **members,
+    )
+
+
+def thread_settings(settings: Settings) -> ThreadSettings:
+    """Show the settings in force."""
+    return ThreadSettings(
+        disabled_plugin_ids=settings.disabled_plugin_ids,
+        cwd=settings.cwd,
+        environments=shown_environments(settings),
+        approval_policy=settings.approval_policy,
+        approvals_reviewer=settings.approvals_reviewer,
+        sandbox_policy=settings.sandbox_policy,
+        active_permission_profile=_profile(settings),
+        model=settings.model,
+        model_provider=settings.model_provider,
+        service_tier=settings.service_tier,
+        effort=settings.effort,
+        summary=settings.summary,
+        collaboration_mode=CollaborationMode(
+            mode=settings.mode or "default",
+            settings=CollaborationSettings(
+                model=settings.model,
+                reasoning_effort=settings.effort,
+                developer_instructions=settings.mode_instructions,
+            ),
+        ),
+        personality=settings.personality,
+    )
+
+
+def shown_environments(settings: Settings) -> list[ThreadEnvironment]:
+    """Show the folders that a thread works in, by environment."""
+    return [
+        ThreadEnvironment(
+            environment_id=folder.environment_id,
+            cwd=folder.cwd,
+            runtime_workspace_roots=folder.roots,
+        )
+        for folder in settings.working_folders
+    ]
+
+
+def _profile(settings: Settings) -> ActivePermissionProfile | None:
+    if (own := settings.profile_in_force) is not None:
+        return ActivePermissionProfile(id=own.id, extends=own.extends)
+    match settings.sandbox_policy:
+        case DangerFullAccessSandboxPolicy():
+            return None
+        case WorkspaceWriteSandboxPolicy():
+            return ActivePermissionProfile(id=":workspace")
+    return ActivePermissionProfile(id=":read-only")
+
+
+def _first_roots(settings: Settings) -> list[str]:
+    return next((folder.roots for folder in settings.working_folders), [])

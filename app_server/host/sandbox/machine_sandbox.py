@@ -11,8 +11,12 @@ from typing import TypeAlias
 from app_server.host.sandbox.linux.placeholders import PlaceholderRecords
 from app_server.host.sandbox.linux.sandbox import Bubblewrap
 from app_server.host.sandbox.macos import PROGRAM, SandboxExec
-from app_server.host.sandbox.programs import bubblewraps, failure_of, unavailable
-from app_server.host.sandbox.wrapped_command import WrappedCommand
+from app_server.host.sandbox.wrapped_command import (
+    WrappedCommand,
+    bubblewraps,
+    failure_of,
+    unavailable,
+)
 from app_server.permissions.sandbox.policy import EffectivePolicy
 from app_server.permissions.sandbox.roots import SLASH_TMP
 

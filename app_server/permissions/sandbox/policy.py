@@ -533,3 +533,25 @@ def first_line(path: str) -> str | None:
         return None
     with file:
         return os.fsdecode(file.read(MAX_POINTER_BYTES)).split("\n")[0].strip()
+
+
+PLACEHOLDER_MODE = stat.S_ISVTX | 0o755
+"""Of an empty folder that stands for something protected that is not there.
+
+Sandboxes make them (app_server/host/sandbox/linux/placeholders.py). They are on the disk while a
+command runs, so whoever looks for a project's `.git`, `.codex` or `.agents` has to look past them.
+No other program gives a folder for one user the sticky bit. Its user can
+use it, should a server that was killed have left it behind."""
+
+
+def is_placeholder(found: os.stat_result) -> bool:
+    """Whether a folder is a placeholder, going by its mode."""
+    return stat.S_ISDIR(found.st_mode) and found.st_mode & (stat.S_ISVTX | 0o022) == stat.S_ISVTX
+
+
+def is_there(path: Path) -> bool:
+    """Whether a path exists, also as a dangling link, and is no placeholder."""
+    try:
+        return not is_placeholder(path.lstat())
+    except OSError:
+        return False

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from app_server.apps.files.files import SandboxState
-from app_server.apps.files.schema import SENTENCE, with_paths
+from app_server.apps.files.files import SENTENCE, SandboxState, with_paths
 from app_server.mcp_wire.errors import PeerError
 from protocol.model import JsonObject
 from tests.support.apps.files.calls import FILES, SCHEMA, open_desk

@@ -12,7 +12,7 @@ import pytest
 from pydantic import SecretStr
 
 from app_server.apps.inventory.cache import CacheIdentity
-from app_server.apps.inventory.details import AppDetails
+from app_server.apps.inventory.directory import AppDetails
 from app_server.apps.upstream import backend as limits
 from app_server.apps.upstream.backend import AppsBackend, KnownDirectory
 from app_server.apps.upstream.outbound import Account, Backend, BackendFailed

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from starlette.responses import Response
 
-from app_server.apps.errors import AppsUnavailable
+from app_server.apps.account import AppsUnavailable
 from app_server.extensions.contract.registration import ContributionContext
 from tests.support.apps.hosted import connector, serve_hosted
 from tests.support.apps.service import BOTH, LIST, open_apps, runs

@@ -18,8 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from app_server.clients.bench.conversation import converse
-from app_server.clients.bench.rows import ROWS, Row, Subject
+from app_server.clients.bench.rows import ROWS, Row, Subject, converse
 from app_server.peer.address import ServerAddress
 from tests.bench.model import bench_model
 from tests.bench.server import started

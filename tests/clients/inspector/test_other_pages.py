@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app_server.apps.inventory.details import AppDetails
+from app_server.apps.inventory.directory import AppDetails
 from protocol.integrations.apps import AppToolSummary, ConnectorMetadata
 from tests.support.apps.fake_apps import FakeApps, Snapshot, as_port, connectors, directory
 from tests.support.clients.inspector import inspect

@@ -12,9 +12,8 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.host.files import reading, trees
-from app_server.host.files.reading import MAX_READ_BYTES
-from app_server.host.files.trees import MAX_DEPTH, copy, remove
+from app_server.host.files import operations
+from app_server.host.files.operations import MAX_DEPTH, MAX_READ_BYTES, copy, remove
 from app_server.host.files.work import FileWork, PathRefused, Slots, Stop, Stopped
 from app_server.rpc.message_stream import ConnectionLimits, OutboxLimits
 from app_server.transport.websocket import FRAGMENT_CHARS
@@ -138,7 +137,7 @@ async def test_files_folders_and_links_are_read(tmp_path: Path, folder: Path) ->
 async def test_a_file_is_read_up_to_what_an_answer_can_carry(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: int
 ) -> None:
-    monkeypatch.setattr(reading, "MAX_READ_BYTES", bound)
+    monkeypatch.setattr(operations, "MAX_READ_BYTES", bound)
     large, larger = tmp_path / "large", tmp_path / "larger"
     for path, size in ((large, bound), (larger, bound + 1)):
         with path.open("wb") as file:
@@ -427,7 +426,7 @@ async def test_a_copy_for_a_client_that_has_gone_leaves_its_worker(
         finally:
             ended.set()
 
-    monkeypatch.setattr(trees, "_copy_file", without_end)
+    monkeypatch.setattr(operations, "_copy_file", without_end)
     limits = ConnectionLimits(finish_s=0.1)
     async with serve(tmp_path / "home", connection=limits) as served:
         async with served.client() as client:

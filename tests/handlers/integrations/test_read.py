@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app_server.apps.inventory.details import parse_details
+from app_server.apps.inventory.directory import parse_details
 from app_server.apps.inventory.inventory import build_inventory
 from tests.support.apps.fake_apps import (
     NO_BACKEND,

@@ -21,8 +21,7 @@ from app_server.host.commands.local_commands import RECORDS, LocalCommands
 from app_server.host.repository import RepositoryState, read_repository
 from app_server.host.sandbox.linux.placeholders import Placeholder, PlaceholderRecords
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable
-from app_server.permissions.placeholder import MODE, is_there
-from app_server.permissions.sandbox.policy import EffectivePolicy
+from app_server.permissions.sandbox.policy import PLACEHOLDER_MODE, EffectivePolicy, is_there
 from app_server.permissions.trust import project_trust
 from app_server.runtime.files.repository import repository_of
 from app_server.sessions.agents_files import project_folders
@@ -155,7 +154,7 @@ def left_by(folder: Path, home: Path, *, has_identities: bool = True) -> list[Pa
     paths = [folder / name for name in (".git", ".codex", ".agents")]
     for path in paths:
         path.mkdir()
-        path.chmod(MODE)
+        path.chmod(PLACEHOLDER_MODE)
     lines: list[list[Any]] = [[str(path) for path in paths]]
     if has_identities:
         lines.append([[path.stat().st_dev, path.stat().st_ino] for path in paths])
@@ -198,7 +197,7 @@ async def test_what_users_made_of_it_stays(tmp_path: Path) -> None:
     codex.rmdir()
     codex.mkdir()
     (folder / "made").mkdir()
-    (folder / "made").chmod(MODE)
+    (folder / "made").chmod(PLACEHOLDER_MODE)
     agents.rename(folder / "moved")
     (folder / "made").rename(agents)
     records = PlaceholderRecords(home / RECORDS)
@@ -255,7 +254,7 @@ async def test_a_lock_of_a_command_does_not_hold_up_others(tmp_path: Path) -> No
     machine, place = LocalCommands(), tmp_path.resolve() / "sub" / ".git"
     place.mkdir(parents=True)
     # As a command of another thread can make it, whose folder is around this one.
-    place.chmod(MODE)
+    place.chmod(PLACEHOLDER_MODE)
     locked = os.open(place, os.O_RDONLY)
     fcntl.flock(locked, fcntl.LOCK_EX)
     try:

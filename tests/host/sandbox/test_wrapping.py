@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from app_server.host.sandbox import machine_sandbox as launchers
-from app_server.host.sandbox import programs
+from app_server.host.sandbox import wrapped_command
 from app_server.host.sandbox.linux import bubblewrap as mounting
 from app_server.host.sandbox.linux import placeholders
 from app_server.host.sandbox.linux.bubblewrap import MAX_MOUNTS, TooManyMounts, mounts
@@ -20,12 +20,10 @@ from app_server.host.sandbox.linux.sandbox import PROGRAM, Bubblewrap
 from app_server.host.sandbox.linux.seccomp import ARCHITECTURES, Sockets, seccomp_filter
 from app_server.host.sandbox.machine_sandbox import MachineSandbox
 from app_server.host.sandbox.macos import PROGRAM as SANDBOX_EXEC
-from app_server.host.sandbox.programs import failure_of
 from app_server.host.sandbox.proxied import proxy_variables
-from app_server.host.sandbox.wrapped_command import SandboxUnavailable
+from app_server.host.sandbox.wrapped_command import SandboxUnavailable, failure_of
 from app_server.permissions.network import NetworkPolicy
-from app_server.permissions.placeholder import MODE
-from app_server.permissions.sandbox.policy import EffectivePolicy, resolved
+from app_server.permissions.sandbox.policy import PLACEHOLDER_MODE, EffectivePolicy, resolved
 
 CLOSED = EffectivePolicy(writable=(), network=False)
 
@@ -116,7 +114,7 @@ def test_the_filter_is_that_of_the_network(
 
 
 def test_a_failure_is_shown_up_to_its_bound() -> None:
-    assert programs.MAX_SHOWN_CHARS == 300
+    assert wrapped_command.MAX_SHOWN_CHARS == 300
     assert failure_of(("/bin/sh", "-c", "printf '%0400d' 0 >&2; exit 1")) == "0" * 300
     missing = failure_of((f"/nowhere/{'x' * 400}",))
     assert missing is not None
@@ -289,7 +287,7 @@ def test_a_record_is_read_up_to_its_bound(
 ) -> None:
     assert (placeholders.MAX_RECORD_BYTES, placeholders.MAX_RECORDS) == (1 << 20, 64)
     (work / ".git").mkdir()
-    (work / ".git").chmod(MODE)
+    (work / ".git").chmod(PLACEHOLDER_MODE)
     line = json.dumps([str(work / ".git")])
     records = tmp_path / "records"
     records.mkdir()

@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from app_server.apps.errors import AppsUnavailable
+from app_server.apps.account import AppsUnavailable
 from app_server.apps.inventory.cache import CacheIdentity
-from app_server.apps.inventory.details import AppDetails
+from app_server.apps.inventory.directory import AppDetails
 from app_server.apps.inventory.inventory import Connector, build_inventory
 from app_server.apps.upstream.backend import KnownDirectory
 from app_server.apps.upstream.outbound import Account, Backend, BackendFailed

@@ -21,7 +21,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from app_server.host.commands.spawner import remove_placeholder
-from app_server.permissions.placeholder import MODE, is_placeholder
+from app_server.permissions.sandbox.policy import PLACEHOLDER_MODE, is_placeholder
 from app_server.permissions.sandbox.roots import Identity
 from app_server.runtime.files.reaching import FOLDER
 
@@ -66,7 +66,7 @@ class Placeholder:
         reason = f"{self.name} cannot be held"
         for _ in range(TRIES):
             with suppress(FileExistsError):
-                os.mkdir(self.name, MODE, dir_fd=folder)
+                os.mkdir(self.name, PLACEHOLDER_MODE, dir_fd=folder)
             try:
                 fd = os.open(self.name, _READ, dir_fd=folder)
             except FileNotFoundError:

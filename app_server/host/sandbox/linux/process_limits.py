@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from app_server.host.sandbox.programs import failure_of
+from app_server.host.sandbox.wrapped_command import failure_of
 
 MAX_PROCESSES = 2048
 """Of one command, where a limit of resources holds; threads count as well."""

@@ -35,9 +35,8 @@ from app_server.host.sandbox.linux.seccomp import (
 )
 from app_server.host.sandbox.proxied import PORT
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable, WrappedCommand
-from app_server.permissions.placeholder import is_placeholder
 from app_server.permissions.sandbox.paths import TooMuchToMatch, matches, ways_to
-from app_server.permissions.sandbox.policy import EffectivePolicy, Ruling
+from app_server.permissions.sandbox.policy import EffectivePolicy, Ruling, is_placeholder
 from app_server.permissions.sandbox.roots import (
     NOT_A_FOLDER,
     SECRETS_OF_HOMES,
