@@ -56,9 +56,9 @@ METHODS: Mapping[str, MethodSpec] = {
     "account/usage/read": method(
         "server.account", "GetAccountTokenUsage", FREE, takes=OBJECT_OR_NULL
     ),
-    "app/installed": method("integrations.apps", "AppsInstalled", FREE),
-    "app/list": method("integrations.apps", "AppsList", FREE),
-    "app/read": method("integrations.apps", "AppsRead", FREE),
+    "app/installed": method("integrations.apps", "AppsInstalled", FREE, owner=True),
+    "app/list": method("integrations.apps", "AppsList", FREE, owner=True),
+    "app/read": method("integrations.apps", "AppsRead", FREE, owner=True),
     "collaborationMode/list": trial("server.models", "CollaborationModeList", AT_ONCE),
     "command/exec": method("host.commands", "CommandExec", FREE, large=True),
     "command/exec/resize": method("host.commands", "CommandExecResize", COMMAND),
@@ -83,7 +83,9 @@ METHODS: Mapping[str, MethodSpec] = {
     "experimentalFeature/enablement/set": method(
         "server.models", "ExperimentalFeatureEnablementSet", CONFIG
     ),
-    "experimentalFeature/list": method("server.models", "ExperimentalFeatureList", FREE),
+    "experimentalFeature/list": method(
+        "server.models", "ExperimentalFeatureList", FREE, owner=True
+    ),
     "externalAgentConfig/detect": method("server.absent", "ExternalAgentConfigDetect", FREE),
     "externalAgentConfig/import/readHistories": method(
         "server.absent",
@@ -108,7 +110,7 @@ METHODS: Mapping[str, MethodSpec] = {
     "getAuthStatus": method("older_interface.queries", "GetAuthStatus", ACCOUNT_READ),
     "getConversationSummary": method("older_interface.queries", "GetConversationSummary", FREE),
     "gitDiffToRemote": method("older_interface.queries", "GitDiffToRemote", FREE, large=True),
-    "hooks/list": method("integrations.skills", "HooksList", FREE),
+    "hooks/list": method("integrations.skills", "HooksList", FREE, owner=True),
     "initialize": method("server.lifecycle", "Initialize", BARRIER),
     "marketplace/add": method("integrations.marketplaces", "MarketplaceAdd", CONFIG),
     "marketplace/remove": method("integrations.marketplaces", "MarketplaceRemove", CONFIG),
@@ -117,7 +119,9 @@ METHODS: Mapping[str, MethodSpec] = {
         "integrations.mcp", "McpServerEventStreamStart", FREE, owner=True
     ),
     "mcpServer/event/stream/stop": trial("integrations.mcp", "McpServerEventStreamStop", FREE),
-    "mcpServer/oauth/login": method("integrations.mcp", "McpServerOauthLogin", MCP_LOGIN),
+    "mcpServer/oauth/login": method(
+        "integrations.mcp", "McpServerOauthLogin", MCP_LOGIN, owner=True
+    ),
     "mcpServer/output/read": ours("integrations.mcp", "McpServerOutputRead", FREE, owner=True),
     "mcpServer/resource/read": method("integrations.mcp", "McpResourceRead", FREE, owner=True),
     "mcpServer/restart": ours("integrations.mcp", "McpServerRestart", FREE, owner=True),

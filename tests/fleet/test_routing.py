@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from protocol.contract.methods import METHODS
+from protocol.contract.specs import THREAD_READ
 from tests.support.harness import WireClient, methods_of, stdio_server
 from tests.support.mcp_peers.calls import asking
 from tests.support.model import Gate, calls, says
@@ -270,6 +272,46 @@ async def test_what_a_node_refuses_comes_back_as_it_is(tmp_path: Path, database_
         assert (here.code, here.message, here.data) == (there.code, there.message, there.data)
         bad = await at.client.refusal("turn/start", {"threadId": at.thread_id, "input": 7})
         assert bad.data["code"] == "invalidParams"
+
+
+OF_SETTINGS: dict[str, dict[str, Any]] = {
+    "app/installed": {},
+    "app/list": {},
+    "app/read": {"appIds": ["none"]},
+    "experimentalFeature/list": {},
+    "hooks/list": {},
+    "mcpServer/oauth/login": {"name": "none"},
+    "mcpServerStatus/list": {},
+}
+"""Requests whose answer depends on the settings of a loaded thread, with what else they need."""
+
+
+async def test_what_depends_on_the_settings_of_a_thread_is_answered_by_its_owner(
+    tmp_path: Path, database_url: str
+) -> None:
+    async with hop(tmp_path, database_url) as at:
+        for method, params in OF_SETTINGS.items():
+            asked = {**params, "threadId": at.thread_id}
+            here, there = [
+                await client.answer(await client.request(method, asked))
+                for client in (at.client, at.at_owner)
+            ]
+            assert {**here, "id": 0} == {**there, "id": 0}
+            # As it is for a thread that is loaded, and not for one that is not there.
+            assert here.get("error", {}).get("data", {}).get("code") != "threadNotFound", method
+
+
+def test_requests_about_a_thread_need_its_owner_or_the_store_alone() -> None:
+    from_store = {
+        name
+        for name, spec in METHODS.items()
+        if "thread_id" in getattr(spec.params, "model_fields", {})
+        and not spec.owned
+        and spec.order is not THREAD_READ
+    }
+    # What these say of a thread is in the store, or with the account. A fork is begun where it is
+    # asked for.
+    assert from_store == {"account/usage/read", "feedback/save", "signal/list", "thread/fork"}
 
 
 async def test_an_ephemeral_thread_stays_in_its_node(tmp_path: Path, database_url: str) -> None:

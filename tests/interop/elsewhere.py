@@ -5,56 +5,104 @@ python -m tests.interop.elsewhere node client.mts {url} "Hello there."
 Runs a PostgreSQL, three nodes and a scripted model that says "You said: Hello there.", and then the
 words, with the URL of a listener in the place of `{url}`: it passes to the third node what it gets,
 and has threads begin at the other two by turns. Ends as the words end, and with 1 where they began
-no thread, or one is not where it began.
+no thread, or the third node has got one. The scripts beside this one have an option `--elsewhere`,
+with which their clients are put on such a node.
 Source: docs/scale.md, "Requests for other nodes".
 """
 
 import asyncio
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from typing import Protocol, TypeAlias
 
-from tests.support.fleet.elsewhere import Elsewhere
-from tests.support.model import says
+from tests.support.fleet.elsewhere import Elsewhere, program
+from tests.support.harness import write_config
+from tests.support.model import ScriptedModel, says
 from tests.support.postgresql import prepare, running_cluster
-from tests.support.processes import Running
-from tests.support.threads.nodes import running_nodes
+from tests.support.processes import EXECUTABLE, running
+from tests.support.threads.nodes import SECRET
 
 TURNS = 100
+NODES = 3
+
+Program: TypeAlias = Callable[[Path], AbstractAsyncContextManager[Path]]
+"""Gives the program that clients of a home folder start in the place of a server."""
 
 
-async def run(words: Sequence[str], folder: Path, database_url: str) -> int:
+class Serving(Protocol):
+    """Serves a home folder, with variables of its own, while its context lasts."""
+
+    def __call__(self, home: Path, **environment: str) -> AbstractAsyncContextManager[str]:
+        """Give the URL for clients."""
+
+
+@asynccontextmanager
+async def alone(home: Path, **environment: str) -> AsyncIterator[str]:
+    """Run one server, with files; see Serving."""
+    async with running(home, **environment) as server:
+        yield server.urls[0]
+
+
+@asynccontextmanager
+async def elsewhere(home: Path, **environment: str) -> AsyncIterator[str]:
+    """Run nodes of one home, and put clients on one that owns none of their threads; see Serving.
+
+    Raises:
+        AssertionError: at the end, where no thread was begun, or the node that was asked has one.
+    """
+    secret = home.with_name(f"{home.name}-node-secret")
+    secret.write_text(SECRET)
+    with running_cluster() as cluster:
+        prepare(cluster)
+        with cluster.database() as database_url:
+            options = ["--store", database_url, "-c", f"node_secret_file={secret}"]
+            async with AsyncExitStack() as stack:
+                nodes = [
+                    await stack.enter_async_context(running(home, options=options, **environment))
+                    for _ in range(NODES)
+                ]
+                *owners, asked = nodes
+                listener = Elsewhere(asked.urls[0], [owner.urls[0] for owner in owners])
+                async with listener.listening() as url:
+                    yield url
+                assert listener.begun, "no thread was begun"
+                async with asked.client() as client:
+                    loaded = set((await client.call("thread/loaded/list", {}))["data"])
+                assert loaded.isdisjoint(listener.begun), (loaded, listener.begun)
+
+
+@asynccontextmanager
+async def own_program(_: Path) -> AsyncIterator[Path]:
+    """Give the server itself; see Program."""
+    yield EXECUTABLE
+
+
+@asynccontextmanager
+async def program_elsewhere(home: Path) -> AsyncIterator[Path]:
+    """Give a program that speaks with a node which owns none of its threads; see Program."""
+    async with elsewhere(home) as url:
+        yield program(home, url)
+
+
+async def run(words: Sequence[str], home: Path) -> int:
     """Run a client, and return the status that it ended with."""
-    async with running_nodes(folder, database_url, 3) as nodes:
-        *owners, asked = nodes.all
-        nodes.model.scripts += [says("You said: Hello there.")] * TURNS
-        elsewhere = Elsewhere(asked.urls[0], [owner.urls[0] for owner in owners])
-        async with elsewhere.listening() as url:
+    async with ScriptedModel().serve() as model:
+        model.scripts += [says("You said: Hello there.")] * TURNS
+        write_config(home, model.url)
+        async with elsewhere(home) as url:
             client = await asyncio.create_subprocess_exec(
                 *(word.replace("{url}", url) for word in words)
             )
-            status = await client.wait()
-        at_owners = [thread_id for owner in owners for thread_id in await _loaded(owner)]
-        are_there = sorted(at_owners) == sorted(elsewhere.begun) and not await _loaded(asked)
-    if not elsewhere.begun or not are_there:
-        sys.stderr.write(f"begun: {elsewhere.begun}, at their owners: {at_owners}\n")
-        return status or 1
-    return status
-
-
-async def _loaded(node: Running) -> list[str]:
-    async with node.client() as client:
-        loaded: list[str] = (await client.call("thread/loaded/list", {}))["data"]
-        return loaded
+            return await client.wait()
 
 
 def main() -> int:
-    """Make the database, and run the client."""
-    with running_cluster() as cluster, tempfile.TemporaryDirectory() as folder:
-        prepare(cluster)
-        with cluster.database() as url:
-            return asyncio.run(run(sys.argv[1:], Path(folder), url))
+    """Run the program; returns its exit status."""
+    with tempfile.TemporaryDirectory() as folder:
+        return asyncio.run(run(sys.argv[1:], Path(folder, "home")))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 """The terminal client of Codex, `codex --remote`, from its first start on.
 
-python -m tests.interop.terminal [--codex PATH]
+python -m tests.interop.terminal [--codex PATH] [--elsewhere]
 
 Starts a server with the offline model, and the client in a terminal of tmux; sends keys and reads
 the screen: a fresh home and a folder that is trusted, then known, then one that is not trusted.
+With `--elsewhere`, which needs PostgreSQL, the client is at a node that owns none of its threads:
+they have two owners.
 Prints a line a check, `ok` or `FAIL`, and exits with 1 if there was a failure, with 2 where codex
 or tmux is missing. Not part of the tests: both are programs that those do not use.
 Source: docs/clients.md, "The terminal client".
@@ -18,7 +20,7 @@ from pathlib import Path
 
 import anyio
 
-from app_server.clients.demo.process import start_server
+from tests.interop.elsewhere import Serving, alone, elsewhere
 from tests.interop.screen import MARK, terminal
 from tests.interop.terminal_coder import check_coder
 from tests.interop.terminal_menus import check_menus
@@ -36,7 +38,7 @@ def trust_of(home: Path) -> dict[str, str]:
     return {folder: table["trust_level"] for folder, table in config.get("projects", {}).items()}
 
 
-async def check_all(codex: str, work: Path, report: Report) -> None:
+async def check_all(codex: str, serving: Serving, work: Path, report: Report) -> None:
     """Try everything with files in `work`."""
     home, client = work / "home", work / "client"
     known, other, refused = work / "known", work / "other", work / "refused"
@@ -44,9 +46,9 @@ async def check_all(codex: str, work: Path, report: Report) -> None:
         folder.mkdir()
     config = home / "config.toml"
     config.write_text(f'{COMMENT}model_provider = "offline"\n')
-    async with start_server(home) as server:
+    async with serving(home) as url:
         with report.check("a fresh folder: the trust prompt is passed, and a turn runs"):
-            with terminal(codex, server.url, client, known) as screen:
+            with terminal(codex, url, client, known) as screen:
                 await screen.shows(PROMPT, str(known))
                 await screen.enter(f"{MARK}1. Trust and continue")
                 await screen.say("hello there")
@@ -56,7 +58,7 @@ async def check_all(codex: str, work: Path, report: Report) -> None:
             assert config.read_text().startswith(COMMENT)
         with (
             report.check("the same folder again: no prompt, a turn, another sandbox"),
-            terminal(codex, server.url, client, known) as screen,
+            terminal(codex, url, client, known) as screen,
         ):
             await screen.say("/permissions")
             assert PROMPT not in await screen.shows("Update Model Permissions")
@@ -67,7 +69,7 @@ async def check_all(codex: str, work: Path, report: Report) -> None:
             await screen.shows("Workspace (Ask for approval)")
             await screen.quit()
         with report.check("a fresh folder that is not trusted: no thread, and nothing is written"):
-            with terminal(codex, server.url, client, refused) as screen:
+            with terminal(codex, url, client, refused) as screen:
                 await screen.shows(PROMPT)
                 await screen.press("2")
                 await screen.shows("Agent command center")
@@ -75,15 +77,15 @@ async def check_all(codex: str, work: Path, report: Report) -> None:
         with report.check("a folder that is known as untrusted: no prompt, and a turn"):
             with config.open("a") as file:
                 file.write(f'\n[projects."{other}"]\ntrust_level = "untrusted"\n')
-            with terminal(codex, server.url, client, other) as screen:
+            with terminal(codex, url, client, other) as screen:
                 await screen.say("hello from there")
                 await screen.shows("You said: hello from there")
                 await screen.quit()
     config.write_text("")
-    async with start_server(home) as server:
+    async with alone(home) as url:
         with (
             report.check("no provider: the client offers to sign in"),
-            terminal(codex, server.url, client, known) as screen,
+            terminal(codex, url, client, known) as screen,
         ):
             await screen.shows("Sign in with ChatGPT")
 
@@ -92,21 +94,16 @@ def main() -> int:
     """Run all checks."""
     parser = argparse.ArgumentParser(prog="python -m tests.interop.terminal")
     parser.add_argument("--codex", default=shutil.which("codex"), metavar="PATH")
-    codex = parser.parse_args().codex
+    parser.add_argument("--elsewhere", action="store_true")
+    options = parser.parse_args()
+    codex, serving = options.codex, elsewhere if options.elsewhere else alone
     if codex is None or shutil.which("tmux") is None:
         print("nothing was checked: codex (or --codex PATH) and tmux are needed", file=sys.stderr)
         return 2
     report = Report()
-    with tempfile.TemporaryDirectory() as work:
-        anyio.run(check_all, codex, Path(work), report)
-    with tempfile.TemporaryDirectory() as work:
-        anyio.run(check_turns, codex, Path(work), report)
-    with tempfile.TemporaryDirectory() as work:
-        anyio.run(check_servers, codex, Path(work), report)
-    with tempfile.TemporaryDirectory() as work:
-        anyio.run(check_menus, codex, Path(work), report)
-    with tempfile.TemporaryDirectory() as work:
-        anyio.run(check_coder, codex, Path(work), report)
+    for check in (check_all, check_turns, check_servers, check_menus, check_coder):
+        with tempfile.TemporaryDirectory() as work:
+            anyio.run(check, codex, serving, Path(work), report)
     return 1 if report.failures else 0
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 
+from tests.interop.elsewhere import Serving
 from tests.interop.screen import program
 from tests.long.real_servers import Report
 from tests.support.harness import write_config
@@ -19,7 +20,6 @@ from tests.support.receiver.peer import KEY, signal
 from tests.support.receiver.processes import (
     post,
     router_process,
-    server_process,
     states,
     until,
 )
@@ -33,7 +33,7 @@ def _says_what_came(body: dict[str, Any]) -> list[Any]:
     return says("A signal came" if "[signal]" in text else f"You said: {text}")
 
 
-async def check_coder(codex: str, work: Path, report: Report) -> None:
+async def check_coder(codex: str, serving: Serving, work: Path, report: Report) -> None:
     """Start the client with `coder` on a server that is there, and send a signal to it."""
     home, client, folder, routing = (
         work / name for name in ("home", "client", "folder", "routing")
@@ -58,7 +58,7 @@ async def check_coder(codex: str, work: Path, report: Report) -> None:
             }
             install = [coder, "install", "-router-url", router, "-session", SESSION]
             await anyio.run_process([*install, "-bin", str(binaries)], env=os.environ | environment)
-            async with server_process(home) as (url, _):
+            async with serving(home, PRISM_API_KEY=KEY) as url:
                 words = [coder, "-agent", "codex", "-codex-app-server-url", url]
                 line = shlex.join([*words, "-cd", str(folder)])
                 with (

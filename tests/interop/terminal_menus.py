@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from app_server.clients.demo.process import start_server
+from tests.interop.elsewhere import Serving
 from tests.interop.screen import MARK, READY, Terminal, terminal
 from tests.interop.terminal_turns import until
 from tests.long.real_servers import Report
@@ -41,7 +41,7 @@ MENUS: Sequence[tuple[str, Sequence[str]]] = (
 """What opens a menu, and what is in it."""
 
 
-async def check_menus(codex: str, work: Path, report: Report) -> None:
+async def check_menus(codex: str, serving: Serving, work: Path, report: Report) -> None:
     """Try everything with files in `work`."""
     home, client, folder = work / "home", work / "client", work / "folder"
     for path in (home / "skills" / "greet", client, folder):
@@ -50,8 +50,8 @@ async def check_menus(codex: str, work: Path, report: Report) -> None:
     (folder / "unusual-name.txt").write_text("hello\n")
     config = CONFIG.format(folder=folder, python=sys.executable, peer=MCP_PEER)
     (home / "config.toml").write_text(config)
-    async with start_server(home) as server:
-        with terminal(codex, server.url, client, folder) as screen:
+    async with serving(home) as url:
+        with terminal(codex, url, client, folder) as screen:
             with report.check("a new hook is shown before the first turn; trusted, it runs"):
                 await screen.shows("Hooks need review")
                 await screen.press("2")
@@ -64,7 +64,7 @@ async def check_menus(codex: str, work: Path, report: Report) -> None:
                     await _looks(screen, word, texts)
             with report.check("/status and /mcp show the server and what it has connected"):
                 await screen.say("/status")
-                await screen.shows(server.url, "Read Only (Ask for approval)", "Context window")
+                await screen.shows(url, "Read Only (Ask for approval)", "Context window")
                 await screen.say("/mcp")
                 await screen.shows("raw: connected")
             with report.check("@ finds a file of the folder"):
@@ -78,7 +78,7 @@ async def check_menus(codex: str, work: Path, report: Report) -> None:
                 await screen.quit()
         with (
             report.check("the resume picker lists the thread, and goes on with it"),
-            terminal(codex, server.url, client, folder, "resume") as screen,
+            terminal(codex, url, client, folder, "resume") as screen,
         ):
             await screen.shows("Resume a previous", "hello there")
             await screen.press("Enter")

@@ -14,7 +14,7 @@ from typing import Any
 
 import anyio
 
-from app_server.clients.demo.process import start_server
+from tests.interop.elsewhere import Serving
 from tests.interop.screen import READY, SCREEN_S, TYPING_S, Terminal, terminal
 from tests.long.real_servers import Report
 from tests.support.harness import stdio_server, write_config
@@ -108,7 +108,7 @@ async def until(done: Callable[[], object], what: str) -> None:
     raise AssertionError(what)
 
 
-async def check_turns(codex: str, work: Path, report: Report) -> None:
+async def check_turns(codex: str, serving: Serving, work: Path, report: Report) -> None:
     """Try everything with files in `work`."""
     home, client, outside = work / "home", work / "client", Path("/opt") / f"outside-{os.getpid()}"
     trusted, distrusted = work / "trusted", work / "distrusted"
@@ -121,17 +121,17 @@ async def check_turns(codex: str, work: Path, report: Report) -> None:
     async with ScriptedModel().serve() as model:
         model.choose = chooser(outside)
         write_config(home, model.url, levels)
-        async with start_server(home) as server:
-            with terminal(codex, server.url, client, trusted) as screen:
+        async with serving(home) as url:
+            with terminal(codex, url, client, trusted) as screen:
                 try:
                     await _in_trusted(screen, trusted, outside, report)
                 finally:
                     outside.unlink(missing_ok=True)
-            with terminal(codex, server.url, client, distrusted) as screen:
+            with terminal(codex, url, client, distrusted) as screen:
                 await _in_distrusted(screen, distrusted, report)
 
 
-async def check_servers(codex: str, work: Path, report: Report) -> None:
+async def check_servers(codex: str, serving: Serving, work: Path, report: Report) -> None:
     """Count MCP servers after each turn: the client starts a thread for each title, without any."""
     home, client, folder = work / "home", work / "client", work / "folder"
     client.mkdir()
@@ -140,10 +140,10 @@ async def check_servers(codex: str, work: Path, report: Report) -> None:
     async with ScriptedModel().serve() as model:
         model.choose = chooser(work)
         write_config(home, model.url, config)
-        async with start_server(home) as server:
+        async with serving(home) as url:
             with (
                 report.check(f"{TURNS} turns: one process of one MCP server"),
-                terminal(codex, server.url, client, folder) as screen,
+                terminal(codex, url, client, folder) as screen,
             ):
                 counts = []
                 for number in range(TURNS):

@@ -8,7 +8,6 @@ import contextlib
 import json
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,7 +20,6 @@ from tests.support.model import Gate, ScriptedModel, says
 
 ANSWER_S = 60.0
 LOOK_S = 0.05
-SERVER = Path(sys.executable).with_name("app-server")
 VERSION = 1
 """Of the Agent Client Protocol."""
 
@@ -110,12 +108,14 @@ class Editor:
 
 
 @asynccontextmanager
-async def editor(adapter: Sequence[str], home: Path, folder: Path) -> AsyncIterator[Editor]:
-    """Start the adapter in a folder, with a home; leaving ends it and what it has started."""
+async def editor(
+    adapter: Sequence[str], server: Path, home: Path, folder: Path
+) -> AsyncIterator[Editor]:
+    """Start the adapter in a folder, with a server's program and home; leaving ends both."""
     process = await asyncio.create_subprocess_exec(
         *adapter,
         env=environment_without("OPENAI_API_KEY", "CODEX_API_KEY", "APP_SERVER_HOME")
-        | {"CODEX_PATH": str(SERVER), "CODEX_HOME": str(home), "NO_BROWSER": "1"},
+        | {"CODEX_PATH": str(server), "CODEX_HOME": str(home), "NO_BROWSER": "1"},
         cwd=folder,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,

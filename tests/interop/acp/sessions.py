@@ -8,13 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.interop.acp.editor import VERSION, Editor, cancels, editor, first, text
+from tests.interop.elsewhere import Program
 from tests.long.real_servers import Report
 from tests.support.harness import write_config
 from tests.support.model import ScriptedModel, calls, says
 from tests.support.paths import MCP_PEER
 
 
-async def check_all(adapter: Sequence[str], work: Path, report: Report) -> None:
+async def check_all(adapter: Sequence[str], program: Program, work: Path, report: Report) -> None:
     """Try everything with files in `work`."""
     home, folder = work / "home", work / "folder"
     folder.mkdir()
@@ -23,7 +24,7 @@ async def check_all(adapter: Sequence[str], work: Path, report: Report) -> None:
         # model whose window is not known the user is warned, in the middle of the answer.
         window = "model_context_window = 100000\n"
         write_config(home, model.url, f"{window}mcp_optional_startup_grace_ms = 0")
-        async with editor(adapter, home, folder) as acp:
+        async with program(home) as server, editor(adapter, server, home, folder) as acp:
             session = ""
             with report.check("a session starts, with modes to choose from"):
                 told = await acp.call("initialize", protocolVersion=VERSION, clientCapabilities={})

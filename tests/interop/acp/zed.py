@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.interop.acp.editor import VERSION, Editor, Message, cancels, editor, first, text
+from tests.interop.elsewhere import Program
 from tests.long.real_servers import Report
 from tests.support.harness import write_config
 from tests.support.model import ScriptedModel, calls, says
@@ -31,7 +32,7 @@ COMMAND = "echo one; echo two >&2; exit 3"
 PATCH = "*** Begin Patch\n*** Update File: a.txt\n@@\n-alpha\n+beta\n*** End Patch\n"
 
 
-async def check_all(adapter: Sequence[str], work: Path, report: Report) -> None:
+async def check_all(adapter: Sequence[str], program: Program, work: Path, report: Report) -> None:
     """Try everything with files in `work`."""
     home, folder, other = work / "home", work / "folder", work / "other"
     folder.mkdir()
@@ -41,7 +42,8 @@ async def check_all(adapter: Sequence[str], work: Path, report: Report) -> None:
     async with ScriptedModel().serve() as model:
         window = "model_context_window = 100000\n"
         write_config(home, model.url, f"{window}mcp_optional_startup_grace_ms = 0")
-        async with editor(["/bin/sh", "-c", shlex.join(adapter)], home, folder) as zed:
+        shell = ["/bin/sh", "-c", shlex.join(adapter)]
+        async with program(home) as server, editor(shell, server, home, folder) as zed:
             opening = {"cwd": str(folder), "additionalDirectories": [str(other)], "mcpServers": []}
             session: dict[str, str] = {}
             with report.check("Zed: what a session can do is declared"):

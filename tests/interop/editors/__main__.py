@@ -1,7 +1,7 @@
 """Runs the samples of docs/editors.md in the editors themselves, on machines without a screen.
 
 python -m tests.interop.editors [--nvim PATH] [--emacs PATH] [--jupyter PYTHON] [--acpx PATH]
-    [--code-server PATH] [--vsix FILE] [--acp-client FILE] [--acp-nvim DIR]
+    [--code-server PATH] [--vsix FILE] [--acp-client FILE] [--acp-nvim DIR] [--elsewhere]
 
 Neovim and Emacs load the sample beside this file and ask a question, and then one whose answer
 needs a command that the user allows. So does code-server, which is VS Code in a browser: with its
@@ -9,10 +9,11 @@ own Codex agent, with the sample extension (`--vsix` names what `npm run package
 folder `typescript`), and with the extension "ACP Client" (`--acp-client` names its file). PYTHON
 has nbclient, ipykernel and openai-codex, and runs the cells of the page. acpx, ACP Client and
 acp.nvim (a plugin for Neovim in the folder DIR) are clients of the Agent Client Protocol; they
-start `codex-acp`, which must be on PATH, and that starts this server. An editor that is not found
-is left out. Prints a line a check, `ok` or `FAIL`, and exits with 1 if there was a failure, with 2
-where no editor was found.
-Not part of the tests, which need no editor.
+start `codex-acp`, which must be on PATH, and that starts this server. With `--elsewhere`, which
+needs PostgreSQL, all of them speak with a node that owns none of their threads, over a program in
+the server's place or over its URL; Jupyter is left out. An editor that is not found is left out.
+Prints a line a check, `ok` or `FAIL`, and exits with 1 if there was a failure, with 2 where no
+editor was found. Not part of the tests, which need no editor.
 Source: docs/editors.md.
 """
 
@@ -30,13 +31,13 @@ from pathlib import Path
 import anyio
 
 from tests.interop.editors.vscode import acp_client, codex_chat, sample_extension
+from tests.interop.elsewhere import Program, elsewhere, own_program, program_elsewhere
 from tests.long.real_servers import Report
 from tests.support.harness import environment_without, write_config
 from tests.support.model import ScriptedModel, calls, says
 
 HERE = Path(__file__).parent
 PAGE = HERE.parents[2] / "docs" / "editors.md"
-SERVER = Path(sys.executable).with_name("app-server")
 ANSWER_S = 120.0
 QUESTION = 'What is "ä"?'
 ANSWER = ("A letter ", "of German:\n", "ä.")
@@ -65,58 +66,65 @@ def main() -> int:
     parser.add_argument("--vsix", metavar="FILE")
     parser.add_argument("--acp-client", metavar="FILE")
     parser.add_argument("--acp-nvim", metavar="DIR")
+    parser.add_argument("--elsewhere", action="store_true")
     options = parser.parse_args()
-    if not any(vars(options).values()):
+    if not any(value for value in vars(options).values() if value is not True):
         print("no editor was found", file=sys.stderr)
         return 2
     return asyncio.run(_check_all(options))
 
 
 async def _check_all(options: argparse.Namespace) -> int:
-    report = Report()
+    report, program = Report(), program_elsewhere if options.elsewhere else own_program
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         if options.nvim:
             with report.check("Neovim asks, and shows the answer"):
-                assert await _in_neovim(options.nvim, work / "n1") == _shown("completed")
+                assert await _in_neovim(program, options.nvim, work / "n1") == _shown("completed")
             with report.check("Neovim asks the user about a command"):
-                assert await _in_neovim(options.nvim, work / "n2", allows=True) == _shown(
+                assert await _in_neovim(program, options.nvim, work / "n2", allows=True) == _shown(
                     "completed"
                 )
                 assert (work / "n2" / "made").exists()
         if options.nvim and options.acp_nvim:
             with report.check("acp.nvim asks, asks about a command, and shows the answer"):
-                shown = await _in_acp_nvim(options.nvim, options.acp_nvim, work / "n3")
+                shown = await _in_acp_nvim(program, options.nvim, options.acp_nvim, work / "n3")
                 assert shown == "".join(ANSWER)
                 assert (work / "n3" / "made").exists()
         if options.emacs:
             with report.check("Emacs asks, and shows the answer"):
-                assert await _in_emacs(options.emacs, work / "e1") == _shown("completed")
+                assert await _in_emacs(program, options.emacs, work / "e1") == _shown("completed")
             with report.check("Emacs asks the user about a command"):
-                assert await _in_emacs(options.emacs, work / "e2", allows=True) == _shown(
+                assert await _in_emacs(program, options.emacs, work / "e2", allows=True) == _shown(
                     "completed"
                 )
                 assert (work / "e2" / "made").exists()
         if options.code_server and options.vsix:
             with report.check("VS Code asks, shows the answer, and asks the user about a command"):
-                shown = await _in_sample_extension(options.code_server, options.vsix, work / "v")
+                shown = await _in_sample_extension(
+                    options.code_server, options.vsix, work / "v", is_elsewhere=options.elsewhere
+                )
                 assert shown == f"> {QUESTION}\n{_shown('completed')}"
                 assert (work / "v" / "made").exists()
         if options.code_server:
             with report.check("the Codex agent of VS Code asks, and asks the user about a command"):
-                assert await _in_codex_chat(options.code_server, work / "c") == "".join(ANSWER)
+                assert await _in_codex_chat(program, options.code_server, work / "c") == "".join(
+                    ANSWER
+                )
                 assert (work / "c" / "made").exists()
         if options.code_server and options.acp_client:
             with report.check("ACP Client asks, shows the answer, and asks about a command"):
-                shown = await _in_acp_client(options.code_server, options.acp_client, work / "p")
+                shown = await _in_acp_client(
+                    program, options.code_server, options.acp_client, work / "p"
+                )
                 assert shown == "".join(ANSWER)
                 assert (work / "p" / "made").exists()
-        if options.jupyter:
+        if options.jupyter and not options.elsewhere:
             with report.check("the cells of a notebook ask, and print the answer"):
                 assert await _in_jupyter(options.jupyter, work / "j") == "".join(ANSWER)
         if options.acpx:
             with report.check("a client of the Agent Client Protocol asks, and prints the answer"):
-                assert "".join(ANSWER) in await _over_acp(options.acpx, work / "a")
+                assert "".join(ANSWER) in await _over_acp(program, options.acpx, work / "a")
     return 1 if report.failures else 0
 
 
@@ -124,51 +132,54 @@ def _shown(status: str) -> str:
     return f"{''.join(ANSWER)}\n[{status}]"
 
 
-async def _in_neovim(program: str, work: Path, *, allows: bool = False) -> str:
+async def _in_neovim(server: Program, program: str, work: Path, *, allows: bool = False) -> str:
     words = [program, "--headless", "-u", "NONE", "-i", "NONE", "-S", str(HERE / "ask.lua")]
     if allows:
         words += ["-c", "lua vim.fn.confirm = function() return 1 end"]
     words += ["-c", f"AppServerAsk {QUESTION}", "-c", WAIT_IN_LUA, "-c", "w! shown", "-c", "qa!"]
-    await _run(words, work, allows=allows)
+    await _run(words, work, server, allows=allows)
     return (work / "shown").read_text().rstrip("\n")
 
 
-async def _in_acp_nvim(program: str, plugin: str, work: Path) -> str:
+async def _in_acp_nvim(server: Program, program: str, plugin: str, work: Path) -> str:
     words = [program, "--headless", "--clean", "--cmd", f"set runtimepath+={plugin}"]
     words += ["-S", str(HERE / "acp_chat.lua"), "-c", f"AcpChat {QUESTION}"]
     words += ["-c", "call writefile(getline(1, '$'), 'shown')", "-c", "qa!"]
     # In the mode that a session starts with otherwise, a reviewer is asked and not the user.
-    variables = {"CODEX_PATH": str(SERVER), "INITIAL_AGENT_MODE": "workspace-write"}
-    await _run(words, work, allows=True, variables=variables)
+    variables = {"INITIAL_AGENT_MODE": "workspace-write"}
+    await _run(words, work, server, allows=True, variables=variables)
     answer = (work / "shown").read_text().split("[Permission granted: Yes, proceed]\n")[1]
     # The prompt is a mark for terminals.
     return answer.split("\n\x1b")[0]
 
 
-async def _in_emacs(program: str, work: Path, *, allows: bool = False) -> str:
+async def _in_emacs(server: Program, program: str, work: Path, *, allows: bool = False) -> str:
     question = '"' + QUESTION.replace('"', '\\"') + '"'
     words = [program, "-Q", "--batch", "-l", str(HERE / "ask.el")]
     words += ["--eval", WAIT_IN_LISP.format(question=question)]
-    output = await _run(words, work, allows=allows, said="y\n")
+    output = await _run(words, work, server, allows=allows, said="y\n")
     return output[output.index(ANSWER[0]) :].rstrip("\n")
 
 
-async def _in_sample_extension(program: str, extension: str, work: Path) -> str:
+async def _in_sample_extension(
+    program: str, extension: str, work: Path, *, is_elsewhere: bool
+) -> str:
     work.mkdir()
     async with (
         _model(work / "home", allowed=work / "made"),
-        sample_extension(program, extension, work) as window,
+        sample_extension(program, extension, work, elsewhere if is_elsewhere else None) as window,
     ):
         await window.ask(QUESTION)
         await window.allow("touch")
         return await window.shows("[completed]")
 
 
-async def _in_codex_chat(program: str, work: Path) -> str:
+async def _in_codex_chat(server: Program, program: str, work: Path) -> str:
     work.mkdir()
     async with (
         _model(work / "home", allowed=work / "made") as model,
-        codex_chat(program, work) as chat,
+        server(work / "home") as started,
+        codex_chat(program, started, work) as chat,
     ):
         # A question of the server in the first moments of a session is not always shown.
         model.scripts.insert(0, says("Hello."))
@@ -179,11 +190,12 @@ async def _in_codex_chat(program: str, work: Path) -> str:
         return await chat.shows(ANSWER[-1])
 
 
-async def _in_acp_client(program: str, extension: str, work: Path) -> str:
+async def _in_acp_client(server: Program, program: str, extension: str, work: Path) -> str:
     work.mkdir()
     async with (
         _model(work / "home", allowed=work / "made"),
-        acp_client(program, extension, work) as chat,
+        server(work / "home") as started,
+        acp_client(program, started, extension, work) as chat,
     ):
         # In the mode that a session starts with, a reviewer is asked and not the user.
         await chat.choose_mode("Workspace access")
@@ -197,18 +209,19 @@ async def _in_jupyter(python: str, work: Path) -> str:
     block = re.search(r"```python\n(.*?)```", section, re.DOTALL)
     assert block is not None
     cells = [cell for cell in block[1].split("# Next cell\n") if cell.strip()]
-    return (await _run([python, "-c", RUN_CELLS, *cells], work)).rstrip("\n")
+    return (await _run([python, "-c", RUN_CELLS, *cells], work, own_program)).rstrip("\n")
 
 
-async def _over_acp(program: str, work: Path) -> str:
+async def _over_acp(server: Program, program: str, work: Path) -> str:
     words = [program, "--agent", "codex-acp", "--auth-policy", "skip", "--timeout", "60"]
-    variables = {"CODEX_PATH": str(SERVER), "NO_BROWSER": "1", "HOME": str(work)}
-    return await _run([*words, "exec", QUESTION], work, variables=variables)
+    variables = {"NO_BROWSER": "1", "HOME": str(work)}
+    return await _run([*words, "exec", QUESTION], work, server, variables=variables)
 
 
 async def _run(
     words: Sequence[str],
     work: Path,
+    program: Program,
     *,
     allows: bool = False,
     said: str = "",
@@ -217,12 +230,15 @@ async def _run(
     """Run a program beside a model that answers, after a command if the user `allows` it."""
     work.mkdir()
     home = work / "home"
-    async with _model(home, allowed=work / "made" if allows else None):
+    async with (
+        _model(home, allowed=work / "made" if allows else None),
+        program(home) as server,
+    ):
         process = await asyncio.create_subprocess_exec(
             *words,
             env=environment_without("OPENAI_API_KEY", "CODEX_API_KEY")
-            | {"APP_SERVER_HOME": str(home), "CODEX_HOME": str(home)}
-            | {"PATH": f"{SERVER.parent}{os.pathsep}{os.environ['PATH']}"}
+            | {"APP_SERVER_HOME": str(home), "CODEX_HOME": str(home), "CODEX_PATH": str(server)}
+            | {"PATH": f"{server.parent}{os.pathsep}{os.environ['PATH']}"}
             | dict(variables or {}),
             cwd=work,
             stdin=asyncio.subprocess.PIPE,

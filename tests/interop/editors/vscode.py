@@ -12,15 +12,16 @@ import re
 import shutil
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 
+from tests.interop.elsewhere import Serving
 from tests.support.clients.browser import open_browser
 from tests.support.harness import WAIT_S
-from tests.support.processes import EXECUTABLE, running
+from tests.support.processes import running
 
 if TYPE_CHECKING:
     from playwright.async_api import Page
@@ -154,14 +155,16 @@ class AcpChat:
 
 
 @asynccontextmanager
-async def acp_client(program: str, extension: str, work: Path) -> AsyncIterator[AcpChat]:
+async def acp_client(
+    program: str, server: Path, extension: str, work: Path
+) -> AsyncIterator[AcpChat]:
     """Open `work`/folder with the file of "ACP Client" installed, and `codex-acp` as an agent.
 
     The extension looks for programs on the PATH of a login shell, so it gets the whole path.
     """
     adapter = shutil.which("codex-acp")
     assert adapter is not None, "codex-acp is needed"
-    variables = {"CODEX_PATH": str(EXECUTABLE), "CODEX_HOME": str(work / "home")}
+    variables = {"CODEX_PATH": str(server), "CODEX_HOME": str(work / "home")}
     agents = {"app-server": {"command": adapter, "args": [], "env": variables}}
     words = _words(program, work, {"acp.agents": agents, "chat.disableAIFeatures": True})
     await _install(words, extension)
@@ -172,14 +175,23 @@ async def acp_client(program: str, extension: str, work: Path) -> AsyncIterator[
 
 
 @asynccontextmanager
-async def sample_extension(program: str, extension: str, work: Path) -> AsyncIterator[Sample]:
+async def sample_extension(
+    program: str, extension: str, work: Path, serving: Serving | None = None
+) -> AsyncIterator[Sample]:
     """Open a folder with an extension's file installed, beside a server that wants a token.
 
-    The server is of the home folder `work`/home, and the folder is `work`/folder.
+    The server is of the home folder `work`/home, and the folder is `work`/folder. With `serving`
+    that is what serves, and it wants no token.
     """
-    token = work / "token"
-    async with running(work / "home", options=("--token-file", str(token))) as server:
-        settings = {"appServer.url": server.urls[0], "appServer.tokenFile": str(token)}
+    async with AsyncExitStack() as stack:
+        if serving is None:
+            token = work / "token"
+            options = ("--token-file", str(token))
+            server = await stack.enter_async_context(running(work / "home", options=options))
+            settings = {"appServer.url": server.urls[0], "appServer.tokenFile": str(token)}
+        else:
+            url = await stack.enter_async_context(serving(work / "home"))
+            settings = {"appServer.url": url}
         words = _words(program, work, settings | {"chat.disableAIFeatures": True})
         await _install(words, extension)
         async with _window(words, work) as page:
@@ -187,11 +199,11 @@ async def sample_extension(program: str, extension: str, work: Path) -> AsyncIte
 
 
 @asynccontextmanager
-async def codex_chat(program: str, work: Path) -> AsyncIterator[Chat]:
-    """Open `work`/folder with the chat set to Codex, whose binary is this server."""
+async def codex_chat(program: str, server: Path, work: Path) -> AsyncIterator[Chat]:
+    """Open `work`/folder with the chat set to Codex, whose binary is this server's program."""
     codex = work / "sdk" / CODEX_BINARY
     codex.parent.mkdir(parents=True)
-    codex.symlink_to(EXECUTABLE)
+    codex.symlink_to(server)
     settings = {
         "chat.agentHost.codexAgent.enabled": True,
         "chat.agentHost.codexAgent.sdkRoot": str(work / "sdk"),

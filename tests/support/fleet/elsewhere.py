@@ -97,7 +97,7 @@ async def _pass_back(node: ClientConnection, client: ServerConnection) -> None:
 
 def program(folder: Path, url: str) -> Path:
     """Write a program that passes its standard input and output on to a listener."""
-    path = folder / "elsewhere"
+    path = folder / "app-server"
     path.write_text(f"#!/bin/sh\nexec '{sys.executable}' -m {__name__} {url}\n")
     path.chmod(0o755)
     return path
