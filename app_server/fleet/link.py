@@ -24,6 +24,7 @@ from app_server.fleet.catching_up import (
     DeliveredTurn,
     Mark,
 )
+from app_server.fleet.shown_thread import read_shown_thread
 from app_server.peer.node import NodeSocket, NodeUnreachable
 from app_server.rpc.context import ConnectionId, RequestContext
 from app_server.rpc.hub import Hub
@@ -185,7 +186,12 @@ class NodeLink:
         try:
             while True:
                 for text in split_messages(await self._socket.receive()):
-                    self._take(text)
+                    answer = _ANSWER.match(text)
+                    if answer is None:
+                        self._take(text)
+                    else:
+                        self._post()
+                        await self._take_answer(answer, text)
                     if self._to_hand_on:
                         self._post()
                         # Whoever asked hands the answer on, before more comes.
@@ -252,10 +258,7 @@ class NodeLink:
     # From the node.
 
     def _take(self, text: str) -> None:
-        answer = _ANSWER.match(text)
-        if answer is not None:
-            self._take_answer(answer, text)
-            return
+        """Take what is no answer."""
         sent = _SENT.match(text)
         if sent is None:
             logger.warning("node %s sent what is no message", self.owner.node_id)
@@ -269,19 +272,21 @@ class NodeLink:
         elif method not in NOTED or self._note(method, text):
             self._pass_on(text)
 
-    def _take_answer(self, answer: re.Match[str], text: str) -> None:
+    async def _take_answer(self, answer: re.Match[str], text: str) -> None:
         call, is_error = self._calls.get(int(answer[2])), answer[4] == "error"
         if call is None or call.answer.done():
             return
+        if call.seen is not None and not is_error:
+            # Now, and not by whoever asked: the next message may be an event of the thread.
+            thread_id, turns = await read_shown_thread(text, answer.end())
+            self.followed[thread_id] = DeliveredTurn.from_answer(turns) if turns else call.seen
+            if call.answer.done():
+                # Whoever asked has gone meanwhile.
+                return
         self._to_hand_on += 1
         self._of_batches += call.is_of_batch
         shown_id = to_json(call.request.id).decode()
         call.answer.set_result((f"{answer[1]}{shown_id}{text[answer.start(3) :]}", is_error))
-        if call.seen is not None and not is_error:
-            # Now, and not by whoever asked: the next frame may be an event of the thread.
-            thread = from_json(text)["result"]["thread"]
-            turns = thread["turns"]
-            self.followed[thread["id"]] = DeliveredTurn.from_answer(turns) if turns else call.seen
 
     def _note(self, method: str, text: str) -> bool:
         """Note what a client is told of a thread; False: it has been told already."""
