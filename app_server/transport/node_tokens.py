@@ -23,8 +23,6 @@ LIFE_S = 60
 """Seconds."""
 LEEWAY_S = 10
 """Seconds by which two nodes may differ in what they take for the time of the database."""
-MAX_REMEMBERED = 65_536
-"""Tokens of the last minute, which are not accepted again; beyond it none is accepted."""
 
 
 class Node(Protocol):
@@ -41,10 +39,15 @@ class Node(Protocol):
 class NodeTokens:
     """Makes tokens for other nodes, and accepts those that are for this one."""
 
-    def __init__(self, secret: bytes, node: Node) -> None:
-        """`secret` has at least 32 bytes, and all nodes of the group have the same."""
+    def __init__(self, secret: bytes, node: Node, max_remembered: int = 65_536) -> None:
+        """`secret` has at least 32 bytes, and all nodes of the group have the same.
+
+        `max_remembered` tokens of the last minute are not accepted again; beyond it none is
+        accepted.
+        """
         self._secret = secret
         self._node = node
+        self._max_remembered = max_remembered
         self._used: dict[str, float] = {}
         """When each token that was accepted ends, by its id, the oldest first."""
 
@@ -107,8 +110,8 @@ class NodeTokens:
             del self._used[oldest[0]]
         if number in self._used:
             return "its token was shown before"
-        if len(self._used) >= MAX_REMEMBERED:
-            return f"{MAX_REMEMBERED} tokens were shown in the last minute"
+        if len(self._used) >= self._max_remembered:
+            return f"{self._max_remembered} tokens were shown in the last minute"
         self._used[number] = ends_s + LEEWAY_S
         return None
 

@@ -53,7 +53,7 @@ async def serve_routes(*, json_answers: bool) -> AsyncIterator[dict[str, str]]:
         "resources": resource_server(backing),
     }
     apps = {
-        f"/{kind}": RouteApp(server, streams, json_answers=json_answers)
+        f"/{kind}": RouteApp(server, backing, json_answers=json_answers)
         for kind, server in servers.items()
     }
     guarded = GuardedRoutes(guard)

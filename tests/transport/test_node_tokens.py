@@ -6,7 +6,6 @@ import jwt
 import pytest
 from websockets.datastructures import Headers
 
-from app_server.transport import node_tokens
 from app_server.transport.node_tokens import ISSUER, LEEWAY_S, LIFE_S, NodeTokens
 
 SECRET = b"a secret of thirty-two bytes, or more"
@@ -92,10 +91,9 @@ async def test_the_form_that_others_are_made_of_is_accepted() -> None:
     assert not NodeTokens(SECRET, Clock()).lets_in(Headers())
 
 
-async def test_no_more_are_remembered_than_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_tokens, "MAX_REMEMBERED", 2)
+async def test_no_more_are_remembered_than_are_bounded() -> None:
     clock, sender = Clock(), NodeTokens(SECRET, Clock(OTHER))
-    tokens = NodeTokens(SECRET, clock)
+    tokens = NodeTokens(SECRET, clock, max_remembered=2)
     assert [tokens.lets_in(shown(sender.issue(ME))) for _ in range(3)] == [True, True, False]
     clock.at_s += LIFE_S + LEEWAY_S
     assert tokens.lets_in(shown(signed(exp=clock.at_s + 1)))

@@ -6,7 +6,7 @@ Source: docs/apps.md, "Generations", "Local routes".
 
 from collections.abc import Hashable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
 import anyio
@@ -136,6 +136,30 @@ class Running:
             scope.cancel()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouteBounds:
+    """Bounds of the routes of a generation, and of their sessions."""
+
+    sessions: int = 1024
+    """Open MCP sessions of one route; a client above that gets 503."""
+    request_bytes: int = 4 * 1024 * 1024
+    """Of one request; a larger one gets 413."""
+    waiting_calls: int = 64
+    """Of one session, behind the one that runs; more are refused."""
+    open_questions: int = 16
+    """Of one call; what is asked beyond that is cancelled."""
+    progress_s: float = 1.0
+    """For a client to listen, before the first progress of its session; what comes later than that
+    to one that does not is lost."""
+    delivery_s: float = 10.0
+    """For a client's listening stream, before a question is cancelled. Once it is sent its answer
+    has no limit but the end of the call: a human may be thinking."""
+    refresh_s: float = 45.0
+    """For a new inventory, once the user has signed in."""
+    close_s: float = 2.0
+    """For the end of what a session opened upstream."""
+
+
 @dataclass(frozen=True, slots=True)
 class Backing:
     """The resources that all routes of one generation share."""
@@ -145,6 +169,7 @@ class Backing:
     guard: AuthGuard
     streams: OpenStreams
     running: Running
+    bounds: RouteBounds = field(default_factory=RouteBounds)
 
     def check(self) -> None:
         """Go on only with the credentials that the generation was built with.

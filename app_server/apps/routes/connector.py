@@ -123,7 +123,13 @@ class ConnectorServer:
             if failure is None:
                 return result
             return await offer_sign_in(
-                failure, result, self._route.connector, call.id, session, self._refresh
+                failure,
+                result,
+                self._route.connector,
+                call.id,
+                session,
+                self._refresh,
+                self._backing.bounds.refresh_s,
             )
 
     def _taken_apart(self, context: Context, params: JsonObject) -> _Call:

@@ -7,7 +7,7 @@ Source: docs/apps.md, "Generations".
 import secrets
 import weakref
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -19,7 +19,14 @@ from pydantic import SecretStr
 from app_server.apps.files.files import FileSupport
 from app_server.apps.inventory.inventory import Inventory
 from app_server.apps.inventory.names import RESOURCES, Route
-from app_server.apps.routes.backing import AuthGuard, Backing, OpenStreams, Running, SessionPool
+from app_server.apps.routes.backing import (
+    AuthGuard,
+    Backing,
+    OpenStreams,
+    RouteBounds,
+    Running,
+    SessionPool,
+)
 from app_server.apps.routes.http import GuardedRoutes, LazyRouteApp, serve_when_wanted
 from app_server.apps.routes.sign_in import Refresh
 from app_server.extensions.contract.registration import Lease, Owner
@@ -46,6 +53,7 @@ class GenerationPorts:
     """Without them tools are listed as they are, and arguments go upstream as they are."""
     refresh: Refresh
     """Called when a user has signed in to an app."""
+    bounds: RouteBounds = field(default_factory=RouteBounds)
 
 
 class Generation:
@@ -63,7 +71,9 @@ class Generation:
         self.routes = routes
         self.leases = 0
         self._running = Running()
-        self._backing = Backing(self.id, ports.pool, ports.guard, OpenStreams(), self._running)
+        self._backing = Backing(
+            self.id, ports.pool, ports.guard, OpenStreams(), self._running, ports.bounds
+        )
         self._ports = ports
         self._bearers = {
             name: SecretStr(secrets.token_urlsafe(BEARER_BYTES))
@@ -152,7 +162,7 @@ class Generation:
         else:
             ports = self._ports
             server = ConnectorServer(route, self._backing, ports.files, ports.refresh).server
-        return RouteApp(server, self._backing.streams)
+        return RouteApp(server, self._backing)
 
     async def _hold_open(self, app: "RouteApp", *, task_status: TaskStatus[None]) -> None:
         # Each in a task of its own: their sessions end side by side.

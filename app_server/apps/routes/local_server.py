@@ -24,7 +24,7 @@ from starlette.types import Message, Receive, Scope, Send
 from app_server.apps.files.files import with_paths
 from app_server.apps.inventory.annotations import ENVELOPE
 from app_server.apps.inventory.names import RESOURCES, Route, stripped_title
-from app_server.apps.routes.backing import Backing, OpenStreams
+from app_server.apps.routes.backing import Backing
 from app_server.apps.routes.http import values_of
 from app_server.apps.routes.session import LocalSession
 from app_server.extensions.contract.registration import Manifest
@@ -41,6 +41,8 @@ from app_server.mcp_wire.revisions import (
 from protocol.jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS
 from protocol.model import Json, JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION
+
+logger = logging.getLogger(__name__)
 
 SANDBOX_STATE = "codex/sandbox-state-meta"
 INPUT_CAPABILITY = "codex/tool-input-meta"
@@ -117,16 +119,8 @@ def make_manifests(
     return made
 
 
-logger = logging.getLogger(__name__)
-
-MAX_SESSIONS = 1024
-"""Open MCP sessions of one route; a client above that gets 503."""
-
 IDLE_S = 600.0
 """A session without a stream and without a request is ended after this long."""
-
-MAX_REQUEST_BYTES = 4 * 1024 * 1024
-"""Of one request; a larger one gets 413."""
 
 _SESSION = b"mcp-session-id"
 _VERSION = b"mcp-protocol-version"
@@ -158,20 +152,20 @@ class RouteApp:
     """
 
     def __init__(
-        self, server: "LocalServer", streams: OpenStreams, *, json_answers: bool = True
+        self, server: "LocalServer", backing: Backing, *, json_answers: bool = True
     ) -> None:
         self._server = server
         self._sessions = StreamableHTTPSessionManager(
             server.sdk,
             json_response=json_answers,
             session_idle_timeout=IDLE_S,
-            max_request_body_size=MAX_REQUEST_BYTES,
-            max_sessions=MAX_SESSIONS,
+            max_request_body_size=backing.bounds.request_bytes,
+            max_sessions=backing.bounds.sessions,
         )
         self._stateless = StreamableHTTPSessionManager(
-            server.sdk, max_request_body_size=MAX_REQUEST_BYTES
+            server.sdk, max_request_body_size=backing.bounds.request_bytes
         )
-        self._streams = streams
+        self._streams = backing.streams
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:

@@ -22,25 +22,6 @@ from protocol.model import Json, JsonObject
 
 logger = logging.getLogger(__name__)
 
-MAX_WAITING_CALLS = 64
-"""Of one session, behind the one that runs; more are refused."""
-
-MAX_OPEN_QUESTIONS = 16
-"""Of one call; what is asked beyond that is cancelled."""
-
-PROGRESS_S = 1.0
-"""For a client to listen, before the first progress of its session; what comes later than that to
-one that does not is lost."""
-
-DELIVERY_S = 10.0
-"""Seconds that a question waits for the client's listening stream before it is cancelled.
-
-Once it is sent its answer has no limit but the end of the call: a human may be thinking.
-"""
-
-CLOSE_S = 2.0
-"""For the end of what a session opened upstream."""
-
 _CANCEL: JsonObject = {"action": "cancel"}
 _STATE = "local_session"
 
@@ -102,8 +83,9 @@ class LocalSession:
             PeerError: -32603, credentials have changed, or too many calls wait; or there is no
                 upstream session to be had.
         """
-        if self._waiting > MAX_WAITING_CALLS:
-            raise PeerError(INTERNAL_ERROR, f"more than {MAX_WAITING_CALLS} calls wait")
+        limit = self._backing.bounds.waiting_calls
+        if self._waiting > limit:
+            raise PeerError(INTERNAL_ERROR, f"more than {limit} calls wait")
         self._waiting += 1
         try:
             async with self._slot:
@@ -124,10 +106,11 @@ class LocalSession:
                     await self._leave()
 
     async def _leave(self) -> None:
-        with anyio.move_on_after(CLOSE_S) as limit:
+        close_s = self._backing.bounds.close_s
+        with anyio.move_on_after(close_s) as limit:
             await self._backing.pool.close(self._key)
         if limit.cancelled_caught:
-            logger.warning("a session with the endpoint did not end within %g s", CLOSE_S)
+            logger.warning("a session with the endpoint did not end within %g s", close_s)
 
     def _supports(self, mode: ElicitationMode) -> bool:
         """Whether the client said that it can be asked in this mode."""
@@ -147,7 +130,7 @@ class LocalSession:
     async def elicit(self, params: JsonObject) -> JsonObject:
         """Ask the client; see DownstreamPeer. Whatever goes wrong is `cancel`."""
         mode: ElicitationMode = params.get("mode") or "form"
-        is_full = len(self._questions) >= MAX_OPEN_QUESTIONS
+        is_full = len(self._questions) >= self._backing.bounds.open_questions
         if is_full or not self._has_call or not self._supports(mode):
             return _CANCEL
         with anyio.CancelScope() as question:
@@ -161,7 +144,7 @@ class LocalSession:
     async def _ask(self, mode: ElicitationMode, params: JsonObject) -> JsonObject:
         if self._held is not None:
             return await self._held.elicit(params)
-        with anyio.move_on_after(DELIVERY_S) as delivery:
+        with anyio.move_on_after(self._backing.bounds.delivery_s) as delivery:
             await self._backing.streams.wait_for(self._connection.session_id or "")
         if delivery.cancelled_caught:
             logger.warning("a question was cancelled: its client does not listen")
@@ -196,7 +179,7 @@ class LocalSession:
             said = {key: value for key, value in params.items() if value is not None}
             if not self._listens:
                 self._listens = True
-                with anyio.move_on_after(PROGRESS_S):
+                with anyio.move_on_after(self._backing.bounds.progress_s):
                     await self._backing.streams.wait_for(self._connection.session_id or "")
             await self._connection.notify("notifications/progress", said)
 

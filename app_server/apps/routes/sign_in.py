@@ -19,9 +19,6 @@ from protocol.model import JsonObject
 
 logger = logging.getLogger(__name__)
 
-REFRESH_S = 45.0
-"""Seconds to wait for a new inventory once the user has signed in."""
-
 ERROR_CODE = "codex/errorCode"
 
 _FAILURE = "connector_auth_failure"
@@ -71,16 +68,18 @@ async def offer_sign_in(
     call_id: str,
     peer: DownstreamPeer,
     refresh: Refresh,
+    refresh_s: float,
 ) -> JsonObject:
     """Ask the user to sign in, if the peer can ask that; gives the result of the call.
 
     Once the user has accepted, the inventory is fetched anew, and the result is one that asks for
-    the call to be made again. Otherwise it is the one that came.
+    the call to be made again. Otherwise it is the one that came. `refresh_s` bounds the wait
+    for the inventory.
     """
     answer = await peer.elicit(_question(failure, connector, call_id))
     if answer.get("action") != "accept":
         return result
-    await _refreshed(refresh)
+    await _refreshed(refresh, refresh_s)
     again = {"type": "text", "text": _CALL_AGAIN.format(name=connector.name)}
     kept: JsonObject = {key: result[key] for key in ("structuredContent", "_meta") if key in result}
     return {"content": [again], "isError": True, **kept}
@@ -105,15 +104,15 @@ def _question(failure: AuthFailure, connector: Connector, call_id: str) -> JsonO
     }
 
 
-async def _refreshed(refresh: Refresh) -> None:
-    with anyio.move_on_after(REFRESH_S) as limit:
+async def _refreshed(refresh: Refresh, refresh_s: float) -> None:
+    with anyio.move_on_after(refresh_s) as limit:
         try:
             await refresh()
         except Exception:
             # The user has signed in all the same: the next refresh finds it.
             logger.warning("no new inventory after a sign-in", exc_info=True)
     if limit.cancelled_caught:
-        logger.warning("no new inventory after a sign-in within %g s", REFRESH_S)
+        logger.warning("no new inventory after a sign-in within %g s", refresh_s)
 
 
 def _object(value: Any) -> JsonObject:

@@ -31,9 +31,6 @@ from protocol.model import Json, JsonObject
 
 logger = logging.getLogger(__name__)
 
-REQUEST_S = 60.0
-SETTING_S = 10.0
-
 DIRECTORY_TTL_S = 3600.0
 DETAILS_TTL_S = 3600.0
 SETTING_TTL_S = 24 * 3600.0
@@ -41,18 +38,29 @@ SETTING_RETRY_S = 60.0
 """Seconds before a setting that could not be read is requested again."""
 
 MAX_PAGES = 128
-MAX_DIRECTORY_BYTES = 16 * 1024 * 1024
-"""Of all pages of one list."""
-MAX_ANSWER_BYTES = 8 * 1024 * 1024
-"""Of one answer about some apps."""
 MAX_SETTING_BYTES = 1024 * 1024
 
-KEPT_OWNERS = 8
-"""Accounts whose directories and settings are kept."""
 KEPT_DETAILS = 1024
 
 DEFAULT_SKU = "codex"
 LISTS = "connectors/directory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackendBounds:
+    """Bounds of requests to ChatGPT, and of what is kept of their answers."""
+
+    request_s: float = 60.0
+    setting_s: float = 10.0
+    """For the setting of a workspace, which lists of apps wait for."""
+    entries: int = MAX_ENTRIES
+    """Of one list."""
+    directory_bytes: int = 16 * 1024 * 1024
+    """Of all pages of one list."""
+    answer_bytes: int = 8 * 1024 * 1024
+    """Of one answer about some apps."""
+    owners: int = 8
+    """Accounts whose directories and settings are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +75,17 @@ class KnownDirectory:
 class AppsBackend:
     """ChatGPT's answers about apps, for all accounts."""
 
-    def __init__(self, home: Path, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        home: Path,
+        now: Callable[[], float] = time.monotonic,
+        bounds: BackendBounds | None = None,
+    ) -> None:
         """`now` gives seconds, from anywhere."""
+        self.bounds = bounds = bounds or BackendBounds()
         self._home = home
-        self._settings: TtlCache[Owner, bool] = TtlCache(KEPT_OWNERS, now)
-        self._directories: TtlCache[Owner, Sequence[AppInfo]] = TtlCache(KEPT_OWNERS, now)
+        self._settings: TtlCache[Owner, bool] = TtlCache(bounds.owners, now)
+        self._directories: TtlCache[Owner, Sequence[AppInfo]] = TtlCache(bounds.owners, now)
         self._details: TtlCache[tuple[Owner, str], AppDetails] = TtlCache(KEPT_DETAILS, now)
         self._locks: WeakValueDictionary[tuple[str, Owner], anyio.Lock] = WeakValueDictionary()
 
@@ -144,7 +158,7 @@ class AppsBackend:
         try:
             async with backend.open() as chatgpt:
                 answer = await chatgpt.get(
-                    path, {}, timeout_s=SETTING_S, limit_bytes=MAX_SETTING_BYTES
+                    path, {}, timeout_s=self.bounds.setting_s, limit_bytes=MAX_SETTING_BYTES
                 )
         except BackendFailed as exc:
             logger.warning("the workspace's setting of apps cannot be read: %s", exc)
@@ -161,7 +175,7 @@ class AppsBackend:
 
         async def load_workspace() -> None:
             try:
-                lists["list_workspace"] = await _load_list(backend, "list_workspace")
+                lists["list_workspace"] = await _load_list(backend, "list_workspace", self.bounds)
             except BackendFailed as exc:
                 logger.warning("the workspace's directory of apps cannot be read: %s", exc)
 
@@ -169,7 +183,7 @@ class AppsBackend:
             if backend.account.identity.is_workspace_account:
                 tasks.start_soon(load_workspace)
             try:
-                lists["list"] = await _load_list(backend, "list")
+                lists["list"] = await _load_list(backend, "list", self.bounds)
             except BackendFailed as exc:
                 # Raised here it would come out of the task group wrapped in a group.
                 failure = exc
@@ -187,8 +201,8 @@ class AppsBackend:
                 "ps/apps/batch",
                 body,
                 {"OAI-Product-Sku": backend.sku or DEFAULT_SKU},
-                timeout_s=REQUEST_S,
-                limit_bytes=MAX_ANSWER_BYTES,
+                timeout_s=self.bounds.request_s,
+                limit_bytes=self.bounds.answer_bytes,
             )
         apps = answer.get("apps")
         if not isinstance(apps, list):
@@ -211,19 +225,19 @@ class AppsBackend:
             yield
 
 
-async def _load_list(backend: Backend, name: str) -> list[JsonObject]:
+async def _load_list(backend: Backend, name: str, bounds: BackendBounds) -> list[JsonObject]:
     async with backend.open() as chatgpt:
         entries: list[JsonObject] = []
         tokens: set[str] = set()
         query = {"external_logos": "true"}
         for _ in range(MAX_PAGES):
-            answer = await _page(chatgpt, name, query)
+            answer = await _page(chatgpt, name, query, bounds)
             apps = answer.get("apps")
             if not isinstance(apps, list):
                 raise BackendFailed("an answer without apps")
             entries += [app for app in apps if isinstance(app, dict)]
-            if len(entries) > MAX_ENTRIES:
-                raise BackendFailed(f"more than {MAX_ENTRIES} apps")
+            if len(entries) > bounds.entries:
+                raise BackendFailed(f"more than {bounds.entries} apps")
             token = answer.get("next_token") or answer.get("nextToken")
             if not isinstance(token, str):
                 return entries
@@ -234,9 +248,11 @@ async def _load_list(backend: Backend, name: str) -> list[JsonObject]:
         raise BackendFailed(f"more than {MAX_PAGES} pages")
 
 
-async def _page(chatgpt: Conversation, name: str, query: Mapping[str, str]) -> JsonObject:
-    left = MAX_DIRECTORY_BYTES - chatgpt.read_bytes
+async def _page(
+    chatgpt: Conversation, name: str, query: Mapping[str, str], bounds: BackendBounds
+) -> JsonObject:
+    path, left = f"{LISTS}/{name}", bounds.directory_bytes - chatgpt.read_bytes
     try:
-        return await chatgpt.get(f"{LISTS}/{name}", query, timeout_s=REQUEST_S, limit_bytes=left)
+        return await chatgpt.get(path, query, timeout_s=bounds.request_s, limit_bytes=left)
     except AnswerTooLarge:
-        raise BackendFailed(f"more than {MAX_DIRECTORY_BYTES} bytes") from None
+        raise BackendFailed(f"more than {bounds.directory_bytes} bytes") from None

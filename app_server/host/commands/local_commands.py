@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio
 import anyio.to_thread
 
-from app_server.host.commands.output import OnOutput, OutputReader, Stream
+from app_server.host.commands.output import RATES, OnOutput, OutputReader, ReadRates, Stream
 from app_server.host.commands.spawning import Spawner
 from app_server.host.proxy.gate import Gate, UnaskedGate
 from app_server.host.sandbox.linux.placeholders import PlaceholderRecords
@@ -97,7 +97,9 @@ class InputClosed(OSError):
 class LocalCommand:
     """A command, its input and its output; made by LocalCommands.start alone."""
 
-    def __init__(self, control: socket.socket, running: set["LocalCommand"]) -> None:
+    def __init__(
+        self, control: socket.socket, running: set["LocalCommand"], rates: ReadRates
+    ) -> None:
         """Stay in `running` until all processes of the command have ended."""
         self.pid = 0
         """It leads a session and a process group of this id."""
@@ -111,6 +113,7 @@ class LocalCommand:
         """Nothing is left of it, also nothing that it started."""
         self.started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._control = control
+        self._rates = rates
         self._running = running
         running.add(self)
         self._line = b""
@@ -129,14 +132,16 @@ class LocalCommand:
         self._input = stdin
         if stdin is not None:
             os.set_blocking(stdin, False)
-        self._readers["stdout"] = OutputReader(stdout, "stdout", on)
+        self._readers["stdout"] = OutputReader(stdout, "stdout", on, rates=self._rates)
         if stderr is not None:
-            self._readers["stderr"] = OutputReader(stderr, "stderr", on)
+            self._readers["stderr"] = OutputReader(stderr, "stderr", on, rates=self._rates)
 
     def attach_terminal(self, fd: int, on: OnOutput) -> None:
         """Use the side of a terminal that is not the command's, which it owns from now on."""
         self._input = self._terminal = fd
-        self._readers["stdout"] = OutputReader(fd, "stdout", on, is_terminal=True)
+        self._readers["stdout"] = OutputReader(
+            fd, "stdout", on, is_terminal=True, rates=self._rates
+        )
 
     @property
     def takes_input(self) -> bool:
@@ -301,6 +306,8 @@ class LocalCommands:
 
         In `home` is written down what a sandbox leaves behind if this process is killed.
         """
+        self.rates = RATES
+        """At which the output of commands is read that start from now on."""
         self._rules = rules or RuleBook()
         self._group = ServerGroup()
         self.spawner = Spawner(self._group)
@@ -416,7 +423,7 @@ class LocalCommands:
     async def _start(self, launch: CommandLaunch, on_output: OnOutput) -> LocalCommand:
         """Have the spawner start a command as it is, and wait until it was started."""
         ours, theirs = socket.socketpair()
-        command = LocalCommand(ours, self._running)
+        command = LocalCommand(ours, self._running, self.rates)
         try:
             with ExitStack() as given:
                 ends = _attach(command, launch, on_output, given)

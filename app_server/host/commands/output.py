@@ -13,6 +13,7 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 logger = logging.getLogger(__name__)
@@ -121,18 +122,11 @@ READ_BYTES = 256 * 1024
 DISCARD_BYTES = 1024 * 1024
 """Thrown away at once, at most."""
 
-BURST_BYTES = 128 * 1024 * 1024
-"""Read of one stream as fast as it comes."""
-
-BYTES_PER_S = 64 * 1024 * 1024
-"""Of one stream, after the burst."""
-
 PAUSE_S = 0.02
 """Between reads of a stream that is too fast."""
 
 GATHER_AFTER_BYTES = 1024 * 1024
-GATHER_S = 0.001
-"""From so many bytes on, between reads of what comes in small pieces: a read of each costs more."""
+"""Of a stream, before small pieces are gathered."""
 
 SMALL_BYTES = 4096
 """Bytes below which a read is small: programs that buffer their output write as many at once."""
@@ -144,6 +138,22 @@ Stream: TypeAlias = Literal["stdout", "stderr"]
 OnOutput: TypeAlias = Callable[[Stream, bytes], None]
 """Takes what was printed; never waits. Not called any more once the command has finished."""
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRates:
+    """How fast one stream is read."""
+
+    burst_bytes: int = 128 * 1024 * 1024
+    """Read as fast as they come."""
+    bytes_per_s: int = 64 * 1024 * 1024
+    """After the burst."""
+    gather_s: float = 0.001
+    """Between reads of what comes in small pieces, from GATHER_AFTER_BYTES on: a read of each costs
+    more."""
+
+
+RATES = ReadRates()
+
 _buffer = bytearray(READ_BYTES)
 _view = memoryview(_buffer)
 
@@ -152,7 +162,13 @@ class OutputReader:
     """Reads one descriptor, which it owns, until its end."""
 
     def __init__(
-        self, fd: int, stream: Stream, on_output: OnOutput, *, is_terminal: bool = False
+        self,
+        fd: int,
+        stream: Stream,
+        on_output: OnOutput,
+        *,
+        is_terminal: bool = False,
+        rates: ReadRates = RATES,
     ) -> None:
         self.ended = asyncio.Event()
         """Nothing more comes."""
@@ -163,7 +179,8 @@ class OutputReader:
         self._on_output = on_output
         self._is_terminal = is_terminal
         self._loop = asyncio.get_running_loop()
-        self._credit = BURST_BYTES
+        self._rates = rates
+        self._credit = rates.burst_bytes
         self._total = 0
         self._credited_s = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
@@ -222,7 +239,7 @@ class OutputReader:
             return
         pause_s = 0.0
         if self._total > GATHER_AFTER_BYTES and count < SMALL_BYTES:
-            pause_s = GATHER_S
+            pause_s = self._rates.gather_s
         if self._credit < 0:
             self._refill()
             pause_s = PAUSE_S if self._credit < 0 else pause_s
@@ -232,8 +249,8 @@ class OutputReader:
 
     def _refill(self) -> None:
         now = self._loop.time()
-        self._credit += int((now - self._credited_s) * BYTES_PER_S)
-        self._credit = min(self._credit, BURST_BYTES)
+        self._credit += int((now - self._credited_s) * self._rates.bytes_per_s)
+        self._credit = min(self._credit, self._rates.burst_bytes)
         self._credited_s = now
 
     def _read_again(self) -> None:

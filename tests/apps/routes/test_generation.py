@@ -17,6 +17,7 @@ from app_server.apps.files.upload import Uploads, UploadTarget
 from app_server.apps.inventory.inventory import build_inventory
 from app_server.apps.inventory.names import RESOURCES, allocate_routes
 from app_server.apps.routes import session
+from app_server.apps.routes.backing import RouteBounds
 from app_server.apps.routes.generation import Generation, GenerationPorts, open_generation
 from app_server.extensions.contract.registration import Registration, RuntimeMetadata
 from app_server.extensions.contract.registry import ExtensionRegistry
@@ -91,13 +92,10 @@ async def test_two_projections_of_a_generation_have_one_owner() -> None:
 
 
 @claim("apps:t-37")
-async def test_shutting_down_ends_what_runs_within_a_second_and_closes_the_port(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(session, "MAX_WAITING_CALLS", 1)
-    hold = Hold()
+async def test_shutting_down_ends_what_runs_within_a_second_and_closes_the_port() -> None:
+    hold, bounds = Hold(), RouteBounds(waiting_calls=1)
     async with (
-        serve_tools([listed("look")], FakePool(hold)) as served,
+        serve_tools([listed("look")], FakePool(hold), bounds=bounds) as served,
         served.client() as one,
         served.client() as other,
         anyio.create_task_group() as tasks,
@@ -140,15 +138,14 @@ async def test_a_generation_that_has_ended_is_freed_without_the_garbage_collecto
 
 
 async def test_an_endpoint_that_hangs_keeps_no_port_open(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(session, "CLOSE_S", 0)
-
     class Hanging(FakePool):
         async def close(self, key: Hashable) -> None:
             await asyncio.Event().wait()
 
-    async with serve_tools([listed("look")], Hanging()) as served:
+    bounds = RouteBounds(close_s=0)
+    async with serve_tools([listed("look")], Hanging(), bounds=bounds) as served:
         async with served.client() as client:
             await client.call("look")
             with anyio.fail_after(WAIT_S):

@@ -12,7 +12,8 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from app_server.apps.routes import http, local_server
+from app_server.apps.routes import http
+from app_server.apps.routes.backing import RouteBounds
 from app_server.apps.routes.generation import Generation
 from app_server.apps.routes.http import serve_when_wanted
 from app_server.runtime.http import loopback_server
@@ -147,10 +148,9 @@ async def test_nobody_gets_into_a_generation_that_ends() -> None:
         let_go.set()
 
 
-async def test_sessions_and_bodies_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local_server, "MAX_SESSIONS", 1)
-    monkeypatch.setattr(local_server, "MAX_REQUEST_BYTES", 1000)
-    async with serve_tools(TOOLS) as served, served.client():
+async def test_sessions_and_bodies_are_bounded() -> None:
+    bounds = RouteBounds(sessions=1, request_bytes=1000)
+    async with serve_tools(TOOLS, bounds=bounds) as served, served.client():
         url, headers = served.generation.url(CAL), authorized(served.generation)
         assert (await status(url, headers))[0] == 503
         async with httpx2.AsyncClient(

@@ -4,10 +4,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import anyio
-import pytest
 
 from app_server.apps.routes import session
-from app_server.apps.routes.backing import OpenStreams
+from app_server.apps.routes.backing import OpenStreams, RouteBounds
 from tests.support.harness import WAIT_S
 
 
@@ -24,8 +23,11 @@ class Listener:
         self.told.append(params["progress"])
 
 
-def session_of(listener: Listener, streams: OpenStreams) -> session.LocalSession:
-    backing: Any = SimpleNamespace(generation_id="g", streams=streams)
+def session_of(
+    listener: Listener, streams: OpenStreams, progress_s: float = WAIT_S
+) -> session.LocalSession:
+    bounds = RouteBounds(progress_s=progress_s)
+    backing: Any = SimpleNamespace(generation_id="g", streams=streams, bounds=bounds)
     return session.LocalSession(cast(Any, listener), "s", backing)
 
 
@@ -35,9 +37,9 @@ def request_of(*, streams_answer: bool, report: Any = None) -> Any:
     return SimpleNamespace(session=scoped)
 
 
-def progress_to(listener: Listener, streams: OpenStreams) -> Any:
+def progress_to(listener: Listener, streams: OpenStreams, progress_s: float = WAIT_S) -> Any:
     context = request_of(streams_answer=False)
-    return session_of(listener, streams).progress_of(context, "token")
+    return session_of(listener, streams, progress_s).progress_of(context, "token")
 
 
 async def test_progress_of_an_answer_that_is_a_stream_comes_before_it_on_that_stream() -> None:
@@ -69,15 +71,21 @@ async def test_the_first_progress_waits_until_the_client_listens() -> None:
     assert listener.told == [1, 2]
 
 
-async def test_progress_does_not_wait_for_ever_for_a_client(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(session, "PROGRESS_S", 0)
-    streams = OpenStreams()
+class Deaf(OpenStreams):
+    """Streams on which nobody listens; counts who waits for one."""
+
+    waits = 0
+
+    async def wait_for(self, session_id: str) -> None:
+        self.waits += 1
+        await super().wait_for(session_id)
+
+
+async def test_progress_waits_once_for_a_client_and_not_for_ever() -> None:
+    streams = Deaf()
     listener = Listener(streams)
-    report = progress_to(listener, streams)
+    report = progress_to(listener, streams, progress_s=0)
     with anyio.fail_after(WAIT_S):
         await report(1, None, None)
-        monkeypatch.setattr(session, "PROGRESS_S", 1000)
         await report(2, None, None)
-    assert listener.told == [1, 2]
+    assert (listener.told, streams.waits) == ([1, 2], 1)

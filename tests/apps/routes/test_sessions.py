@@ -7,8 +7,7 @@ import anyio
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from app_server.apps.routes import session
-from app_server.apps.routes.session import MAX_WAITING_CALLS
+from app_server.apps.routes.backing import RouteBounds
 from app_server.mcp_wire.errors import PeerError
 from protocol.model import JsonObject
 from tests.support.apps.peer import (
@@ -53,11 +52,10 @@ async def test_one_session_makes_one_call_at_a_time_in_order_and_others_do_not_w
     assert len({exchange.key for exchange in served.pool.exchanges}) == 2
 
 
-async def test_calls_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "MAX_WAITING_CALLS", 1)
-    hold = Hold()
+async def test_calls_that_wait_are_bounded() -> None:
+    hold, bounds = Hold(), RouteBounds(waiting_calls=1)
     async with (
-        serve_tools([listed("look")], FakePool(hold)) as served,
+        serve_tools([listed("look")], FakePool(hold), bounds=bounds) as served,
         served.client() as client,
         anyio.create_task_group() as tasks,
     ):
@@ -79,7 +77,6 @@ async def test_calls_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> N
             await refused.wait()
         hold.let_go.set()
     assert refusals == [(-32603, "more than 1 calls wait")]
-    assert MAX_WAITING_CALLS == 64
 
 
 @claim("apps:t-35")

@@ -7,6 +7,7 @@ import anyio
 import pytest
 
 from app_server.apps.routes import sign_in
+from app_server.apps.routes.backing import RouteBounds
 from protocol.model import JsonObject
 from tests.support.apps.asker import FORM, URL, Asker
 from tests.support.apps.peer import (
@@ -147,7 +148,7 @@ async def test_an_error_code_that_upstream_gave_itself_stays() -> None:
 
 @claim("apps:t-33")
 async def test_a_sign_in_counts_though_no_new_inventory_can_be_had(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def fails() -> None:
         raise OSError("no network")
@@ -156,10 +157,10 @@ async def test_a_sign_in_counts_though_no_new_inventory_can_be_had(
         await asyncio.Event().wait()
 
     for refresh in (fails, hangs):
-        monkeypatch.setattr(sign_in, "REFRESH_S", 45.0 if refresh is fails else 0)
-        user = Asker({"action": "accept"})
+        user, pool = Asker({"action": "accept"}), FakePool(returns(failed()))
+        bounds = RouteBounds(refresh_s=45.0 if refresh is fails else 0)
         async with (
-            serve_tools([listed("look")], FakePool(returns(failed())), refresh=refresh) as served,
+            serve_tools([listed("look")], pool, refresh=refresh, bounds=bounds) as served,
             served.client(capabilities=URL, asked=user) as client,
         ):
             answer = await client.call("look")

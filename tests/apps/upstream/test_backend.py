@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,7 @@ from pydantic import SecretStr
 
 from app_server.apps.inventory.cache import CacheIdentity
 from app_server.apps.inventory.directory import AppDetails
-from app_server.apps.upstream import backend as limits
-from app_server.apps.upstream.backend import AppsBackend, KnownDirectory
+from app_server.apps.upstream.backend import AppsBackend, BackendBounds, KnownDirectory
 from app_server.apps.upstream.outbound import Account, Backend, BackendFailed
 from protocol.integrations.apps import AppInfo, AppToolSummary, ConnectorMetadata
 from tests.support.apps.chatgpt_peer import NEVER, Asked, ChatgptPeer
@@ -40,11 +39,12 @@ class Office:
 
     peer: ChatgptPeer
     home: Path
+    bounds: BackendBounds
     now_s: float = 1000.0
     backend: AppsBackend = field(init=False)
 
     def __post_init__(self) -> None:
-        self.backend = AppsBackend(self.home, lambda: self.now_s)
+        self.backend = AppsBackend(self.home, lambda: self.now_s, self.bounds)
 
     def of(self, account: Account, sku: str | None = None) -> Backend:
         """Return ChatGPT's interface as an account sees it."""
@@ -52,10 +52,12 @@ class Office:
 
 
 @asynccontextmanager
-async def open_office(home: Path, **answers: list[Any]) -> AsyncIterator[Office]:
+async def open_office(
+    home: Path, bounds: BackendBounds | None = None, /, **answers: list[Any]
+) -> AsyncIterator[Office]:
     async with ChatgptPeer(dict(answers)).serve() as peer:
         with anyio.fail_after(WAIT_S):
-            yield Office(peer, home)
+            yield Office(peer, home, bounds or BackendBounds())
 
 
 def entry(id_: str, **members: Any) -> dict[str, Any]:
@@ -162,15 +164,14 @@ async def test_requests_of_one_account_share_what_is_loaded(tmp_path: Path) -> N
     ],
 )
 async def test_a_directory_that_cannot_be_used_leaves_what_was_kept(
-    tmp_path: Path, answer: Any, text: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, answer: Any, text: str
 ) -> None:
-    monkeypatch.setattr(limits, "MAX_ENTRIES", 10)
-    monkeypatch.setattr(limits, "MAX_DIRECTORY_BYTES", 1000)
-    async with open_office(tmp_path, **{LIST: [page("kept"), answer]}) as office:
+    bounds = BackendBounds(entries=10, directory_bytes=1000)
+    async with open_office(tmp_path, bounds, **{LIST: [page("kept"), answer]}) as office:
         ours = office.of(account())
         await office.backend.directory(ours, refetch=False)
         if answer is NEVER:
-            monkeypatch.setattr(limits, "REQUEST_S", 0)
+            office.backend.bounds = replace(bounds, request_s=0)
         with pytest.raises(BackendFailed) as failed:
             await office.backend.directory(ours, refetch=True)
         assert str(failed.value) == text
@@ -178,18 +179,17 @@ async def test_a_directory_that_cannot_be_used_leaves_what_was_kept(
 
 
 async def test_a_directory_has_at_most_128_pages_and_each_bound_is_inclusive(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     pages = [page(f"a{n}", next_token=f"t{n}") for n in range(127)]
     async with open_office(tmp_path, **{LIST: [*pages, page("last")]}) as office:
-        monkeypatch.setattr(limits, "MAX_ENTRIES", 128)
         sizes = [len(json.dumps(one)) for one in (*pages, page("last"))]
-        monkeypatch.setattr(limits, "MAX_DIRECTORY_BYTES", sum(sizes))
+        office.backend.bounds = BackendBounds(entries=128, directory_bytes=sum(sizes))
         apps = await office.backend.directory(office.of(account()), refetch=False)
         assert len(apps) == 128
         office.peer.answers[LIST] = [*pages, page("z", next_token="t127"), page("last")]
         office.peer.asked.clear()
-        monkeypatch.undo()
+        office.backend.bounds = BackendBounds()
         with pytest.raises(BackendFailed, match=r"^more than 128 pages$"):
             await office.backend.directory(office.of(account()), refetch=True)
         assert len(office.peer.asked) == 128
@@ -226,15 +226,14 @@ async def test_a_workspace_is_asked_once_a_day_whether_it_allows_apps(tmp_path: 
 @claim("apps:t-55")
 @pytest.mark.parametrize("answer", [500, b"no JSON", NEVER])
 async def test_a_setting_that_cannot_be_read_allows_apps_for_a_minute(
-    tmp_path: Path, answer: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, answer: Any
 ) -> None:
     off = {"beta_settings": {"plugins": False}}
-    async with open_office(tmp_path, **{SETTING: [answer, off]}) as office:
+    bounds = BackendBounds(setting_s=0) if answer is NEVER else BackendBounds()
+    async with open_office(tmp_path, bounds, **{SETTING: [answer, off]}) as office:
         ours = office.of(account(workspace=True))
-        with monkeypatch.context() as patch:
-            if answer is NEVER:
-                patch.setattr(limits, "SETTING_S", 0)
-            assert await office.backend.workspace_allows(ours)
+        assert await office.backend.workspace_allows(ours)
+        office.backend.bounds = BackendBounds()
         office.peer.answers[SETTING] = [off]
         office.now_s += 59
         assert await office.backend.workspace_allows(ours)
@@ -332,14 +331,12 @@ async def test_details_are_kept_for_an_hour_by_account_and_only_missing_ones_are
 
 
 @claim("apps:t-57")
-async def test_details_that_cannot_be_read_leave_those_that_were(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_details_that_cannot_be_read_leave_those_that_were(tmp_path: Path) -> None:
     answers = [page("a"), 503, {"apps": None}, page("b", more="x" * 200)]
     async with open_office(tmp_path, **{BATCH: answers}) as office:
         ours = office.of(account())
         await office.backend.details(ours, ["a"], tools=False)
-        monkeypatch.setattr(limits, "MAX_ANSWER_BYTES", 200)
+        office.backend.bounds = BackendBounds(answer_bytes=200)
         for text in ("HTTP status 503", "an answer without apps", "an answer above 200 bytes"):
             with pytest.raises(BackendFailed) as failed:
                 await office.backend.details(ours, ["a", "b"], tools=False)
@@ -347,9 +344,8 @@ async def test_details_that_cannot_be_read_leave_those_that_were(
             assert list(await office.backend.details(ours, ["a"], tools=False)) == ["a"]
 
 
-async def test_what_is_kept_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "KEPT_OWNERS", 2)
-    async with open_office(tmp_path, **{LIST: [page("a")]}) as office:
+async def test_what_is_kept_is_bounded(tmp_path: Path) -> None:
+    async with open_office(tmp_path, BackendBounds(owners=2), **{LIST: [page("a")]}) as office:
         accounts = [office.of(account(f"acct-{n}")) for n in range(3)]
         for one in (*accounts, accounts[1], accounts[2], accounts[0]):
             await office.backend.directory(one, refetch=False)

@@ -72,12 +72,10 @@ def test_small_pieces_without_end_are_kept_within_the_bound() -> None:
     assert kept.lost_bytes == 34_000
 
 
-async def test_a_gigabyte_costs_little_memory_and_processor(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(output, "BURST_BYTES", 2_000_000_000)
+async def test_a_gigabyte_costs_little_memory_and_processor() -> None:
     argv = ["head", "-c", "1000000000", "/dev/zero"]
     async with commands() as local:
+        local.rates = output.ReadRates(burst_bytes=2_000_000_000)
         kept = KeptOutput()
         # Once before, so that what every command costs is there already.
         await finished(await local.start(sh("echo"), UNRESTRICTED, Printed().take))
@@ -93,15 +91,16 @@ async def test_a_gigabyte_costs_little_memory_and_processor(
 
 
 async def test_who_prints_without_end_is_made_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "BURST_BYTES", 1_000_000)
-    monkeypatch.setattr(output, "BYTES_PER_S", 1_000_000)
+    rates = output.ReadRates(burst_bytes=1_000_000, bytes_per_s=1_000_000)
     # A clock that stands, so that a busy machine gives no time to read more.
     loop = asyncio.get_running_loop()
     now_s = loop.time()
     monkeypatch.setattr(loop, "time", lambda: now_s)
     ours, theirs = os.pipe()
     read = bytearray()
-    running = output.OutputReader(ours, "stdout", lambda stream, data: read.extend(data))
+    running = output.OutputReader(
+        ours, "stdout", lambda stream, data: read.extend(data), rates=rates
+    )
 
     async def read_bytes() -> int:
         for _ in range(10):
@@ -124,10 +123,9 @@ async def test_who_prints_without_end_is_made_to_wait(monkeypatch: pytest.Monkey
     os.close(theirs)
 
 
-async def test_all_output_comes_although_reading_paused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "BURST_BYTES", 100_000)
-    monkeypatch.setattr(output, "BYTES_PER_S", 10_000_000)
+async def test_all_output_comes_although_reading_paused() -> None:
     async with commands() as local:
+        local.rates = output.ReadRates(burst_bytes=100_000, bytes_per_s=10_000_000)
         printed = Printed()
         command = await local.start(
             sh("head -c 1000000 /dev/zero; echo end"), UNRESTRICTED, printed.take
@@ -136,8 +134,7 @@ async def test_all_output_comes_although_reading_paused(monkeypatch: pytest.Monk
         assert printed.of("stdout") == bytes(1_000_000) + b"end\n"
 
 
-async def test_small_pieces_alone_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "GATHER_S", 3600)
+async def test_small_pieces_alone_are_gathered() -> None:
     ours, theirs = os.pipe()
     read, came = bytearray(), anyio.Event()
 
@@ -146,7 +143,7 @@ async def test_small_pieces_alone_are_gathered(monkeypatch: pytest.MonkeyPatch) 
         came.set()
 
     piece = bytes(output.SMALL_BYTES)
-    running = output.OutputReader(ours, "stdout", take)
+    running = output.OutputReader(ours, "stdout", take, rates=output.ReadRates(gather_s=3600))
     for _ in range(2 * output.GATHER_AFTER_BYTES // len(piece)):
         came = anyio.Event()
         os.write(theirs, piece)

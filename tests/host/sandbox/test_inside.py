@@ -279,25 +279,21 @@ PER_PROCESS = "/proc/self/oom_score_adj"
 """Stands for a bound that each namespace has for itself: each process has this one."""
 
 
-def test_a_bound_of_its_own_leaves_the_one_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inside, "PID_MAX", PER_PROCESS)
+def test_a_bound_of_its_own_leaves_the_one_outside() -> None:
     before = Path(PER_PROCESS).read_text()
-    inside.bound_processes("900")
+    inside.bound_processes("900", PER_PROCESS)
     assert Path(PER_PROCESS).read_text() == before
     # More than Linux takes.
     with pytest.raises(OSError, match="its processes cannot be bounded"):
-        inside.bound_processes("2000")
+        inside.bound_processes("2000", PER_PROCESS)
     assert Path(PER_PROCESS).read_text() == before
 
 
-def test_a_bound_of_the_whole_machine_is_put_back(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_bound_of_the_whole_machine_is_put_back(tmp_path: Path) -> None:
     file = tmp_path / "pid_max"
     file.write_text("32768\n")
-    monkeypatch.setattr(inside, "PID_MAX", str(file))
     with pytest.raises(OSError, match="its processes cannot be bounded"):
-        inside.bound_processes("400")
+        inside.bound_processes("400", str(file))
     assert file.read_text() == "32768"
 
 
@@ -307,14 +303,13 @@ def test_the_child_that_bounds_processes_ends_with_whether_it_did(
 ) -> None:
     file, ended = tmp_path / "pid_max", Calls()
     file.write_text("32768")
-    monkeypatch.setattr(inside, "PID_MAX", str(file))
     if taken != "400":
-        monkeypatch.setattr(inside, "write_pid_max", lambda _: file.write_text(taken))
+        monkeypatch.setattr(inside, "write_pid_max", lambda *_: file.write_text(taken))
     with monkeypatch.context() as patched:
         patched.setattr(os, "fork", lambda: 0)
         patched.setattr(os, "_exit", ended.note("exit", Gone()))
         with pytest.raises(Gone):
-            inside.bound_processes("400")
+            inside.bound_processes("400", str(file))
     assert (file.read_text(), ended.made) == (taken, [("exit", code)])
 
 

@@ -123,8 +123,7 @@ def test_the_bound_of_a_machine_is_left_as_it_was(tmp_path: Path) -> None:
     script = f"""
 import runpy
 inside = runpy.run_path({str(PROGRAM)!r}, run_name="inside")
-inside["bound_processes"].__globals__["PID_MAX"] = {str(file)!r}
-try: inside["bound_processes"]("400")
+try: inside["bound_processes"]("400", {str(file)!r})
 except OSError as exc: print(exc.strerror)
 """
     ended = subprocess.run(

@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from app_server.apps.files.files import FileSupport
 from app_server.apps.inventory.inventory import build_inventory
 from app_server.apps.inventory.names import allocate_routes
-from app_server.apps.routes.backing import DownstreamPeer
+from app_server.apps.routes.backing import DownstreamPeer, RouteBounds
 from app_server.apps.routes.generation import Generation, GenerationPorts, open_generation
 from app_server.mcp_wire.errors import PeerError, ProgressCallback
 from protocol.model import JsonObject
@@ -189,6 +189,7 @@ async def serve_tools(
     pool: FakePool | None = None,
     files: FileSupport | None = None,
     refresh: Callable[[], Awaitable[None]] | None = None,
+    bounds: RouteBounds | None = None,
 ) -> AsyncIterator[Served]:
     """Serve an inventory while the context lasts."""
     inventory = build_inventory(tools)
@@ -203,7 +204,10 @@ async def serve_tools(
     async with anyio.create_task_group() as tasks:
         routes = allocate_routes(inventory)
         generation = await open_generation(
-            tasks, inventory, routes, GenerationPorts(pool, guard, files, note)
+            tasks,
+            inventory,
+            routes,
+            GenerationPorts(pool, guard, files, note, bounds or RouteBounds()),
         )
         try:
             yield Served(generation, pool, guard, refreshed)

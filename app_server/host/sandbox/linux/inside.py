@@ -158,43 +158,43 @@ def send_listener(server: int, port: int) -> None:
     listener.close()
 
 
-def bound_processes(pids: str) -> None:
-    """Bound the processes of the namespace that children of this process are in.
+def bound_processes(pids: str, file: str = PID_MAX) -> None:
+    """Bound the processes of the namespace that children of this process are in, by its `file`.
 
     Raises:
         OSError: it has no bound of its own.
     """
-    outside = read_pid_max()
+    outside = read_pid_max(file)
     child = os.fork()
     if child == 0:
         try:
-            write_pid_max(pids)
+            write_pid_max(pids, file)
         finally:
             # Whether it could be written is asked below.
-            os._exit(0 if read_pid_max() == pids else 1)
+            os._exit(0 if read_pid_max(file) == pids else 1)
     _, status = os.waitpid(child, 0)
-    if read_pid_max() != outside:
+    if read_pid_max(file) != outside:
         # A kernel that knows one bound for the whole machine alone.
-        write_pid_max(outside)
+        write_pid_max(outside, file)
         status = 1
     if status != 0:
         raise OSError(0, "its processes cannot be bounded")
 
 
-def read_pid_max() -> str:
+def read_pid_max(file: str) -> str:
     """Return the bound of the PID namespace that this process is in."""
-    with open(PID_MAX) as file:  # noqa: PTH123
-        return file.read().strip()
+    with open(file) as bound:  # noqa: PTH123
+        return bound.read().strip()
 
 
-def write_pid_max(pids: str) -> None:
+def write_pid_max(pids: str, file: str) -> None:
     """Set it.
 
     Raises:
         OSError: it may not be set, or not to this.
     """
-    with open(PID_MAX, "w") as file:  # noqa: PTH123
-        file.write(pids)
+    with open(file, "w") as bound:  # noqa: PTH123
+        bound.write(pids)
 
 
 if __name__ == "__main__":
