@@ -302,10 +302,7 @@ class RpcConnection:
 
     def post(self, *texts: str, delta: Delta | None = None) -> None:
         """Queue messages for this client; `delta` is the only one's mergeable form; never waits."""
-        if delta is None:
-            self._outbox.add_all(texts)
-        else:
-            self._outbox.add(texts[0], delta)
+        self._outbox.add(*texts, delta=delta)
         if self._outbox.overflowed:
             # The write task may be stuck in a send to a client that does not read.
             self._writing.cancel()

@@ -7,7 +7,7 @@ Source: docs/wire.md, "Bounds".
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from operator import attrgetter
@@ -256,26 +256,16 @@ class Outbox:
         """Whether deltas are merged from now on."""
         return len(self._waiting) >= self._limits.merge_above
 
-    def add(self, text: str, delta: Delta | None = None) -> None:
-        """Queue one message; `delta` is the same message in mergeable form."""
+    def add(self, *texts: str, delta: Delta | None = None) -> None:
+        """Queue messages; `delta` is the mergeable form of the only one."""
         if self.overflowed or self._closed:
             return
-        if delta is None or not self.is_full:
-            self._waiting.append(text)
-            self.chars += len(text)
-        else:
+        if delta is not None and self.is_full:
             self._merge(delta)
             self.chars += len(delta.piece)
-        if self.chars > self._limits.max_chars or len(self._waiting) > self._limits.max_messages:
-            self.overflowed = True
-        self._added.set()
-
-    def add_all(self, texts: Sequence[str]) -> None:
-        """Queue messages, none of which is a delta."""
-        if self.overflowed or self._closed:
-            return
-        self._waiting.extend(texts)
-        self.chars += sum(map(len, texts))
+        else:
+            self._waiting.extend(texts)
+            self.chars += sum(map(len, texts))
         if self.chars > self._limits.max_chars or len(self._waiting) > self._limits.max_messages:
             self.overflowed = True
         self._added.set()

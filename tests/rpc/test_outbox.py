@@ -25,12 +25,17 @@ def delta_of(key: str, text: str) -> tuple[str, Delta]:
     return text, Delta((key,), text, lambda joined: f"{key}:{joined}")
 
 
+def add_delta(outbox: Outbox, key: str, text: str) -> None:
+    whole, delta = delta_of(key, text)
+    outbox.add(whole, delta=delta)
+
+
 async def test_deltas_of_one_text_are_merged_for_a_client_that_falls_behind() -> None:
     outbox = Outbox(OutboxLimits(merge_above=2))
     for key, text in (("a", "1"), ("a", "2"), ("a", "3"), ("a", "4"), ("b", "5")):
-        outbox.add(*delta_of(key, text))
+        add_delta(outbox, key, text)
     outbox.add("whole")
-    outbox.add(*delta_of("b", "6"))
+    add_delta(outbox, "b", "6")
     outbox.close()
     taken = []
     for _ in range(6):
@@ -45,14 +50,14 @@ async def test_deltas_of_one_text_are_merged_for_a_client_that_falls_behind() ->
 async def test_deltas_that_are_merged_count_among_what_waits() -> None:
     outbox = Outbox(OutboxLimits(merge_above=1, max_chars=50))
     for _ in range(5):
-        outbox.add(*delta_of("a", "x" * 10))
+        add_delta(outbox, "a", "x" * 10)
     assert (outbox.messages, outbox.chars, outbox.overflowed) == (2, 50, False)
     for _ in range(2):
         await outbox.take()
         outbox.release()
     assert outbox.chars == 0
     for _ in range(6):
-        outbox.add(*delta_of("a", "x" * 10))
+        add_delta(outbox, "a", "x" * 10)
     assert outbox.overflowed
 
 
