@@ -30,7 +30,6 @@ from app_server.models.interface import (
     EventBatches,
     ModelApi,
     ModelFailure,
-    ModelRequest,
     Provider,
     WireApi,
     broken,
@@ -183,7 +182,7 @@ class ModelClient:
         await self._http.aclose()
 
     @asynccontextmanager
-    async def stream(self, request: ModelRequest) -> AsyncIterator[EventBatches]:
+    async def stream(self, provider: Provider, body: JsonObject) -> AsyncIterator[EventBatches]:
         """Make one call and give its events in batches as they arrive.
 
         Requests that get no stream are tried again, silently, `request_max_retries` times.
@@ -191,9 +190,9 @@ class ModelClient:
         Raises:
             ModelFailure: on entering or while iterating.
         """
-        provider, api = request.provider, APIS[request.provider.wire_api]
-        body, reader = api.begin(request.body)
-        response = await self._send(provider, api.path, body)
+        api = APIS[provider.wire_api]
+        sent, reader = api.begin(body)
+        response = await self._send(provider, api.path, sent)
         try:
             with _model_errors():
                 batches = event_batches(

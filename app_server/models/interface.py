@@ -53,14 +53,6 @@ class Provider:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelRequest:
-    """One call of the Responses API."""
-
-    provider: Provider
-    body: JsonObject
-
-
-@dataclass(frozen=True, slots=True)
 class ItemAdded:
     """The model begins an output item."""
 
@@ -198,8 +190,12 @@ EventBatches: TypeAlias = AsyncIterator[Sequence[ModelEvent]]
 class Model(Protocol):
     """Interface for calls to a model; `LazyModel` is one."""
 
-    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[EventBatches]:
-        """Make one call and give its events, in batches as they arrive; the last is completion.
+    def stream(
+        self, provider: Provider, body: JsonObject
+    ) -> AbstractAsyncContextManager[EventBatches]:
+        """Make one call with a body of the Responses API, and give its events in batches.
+
+        They come as they arrive; completion is the last.
 
         Raises:
             ModelFailure: on entering or while iterating.

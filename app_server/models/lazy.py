@@ -5,8 +5,9 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from app_server.accounts.accounts import Accounts
-from app_server.models.interface import EventBatches, ModelFailure, ModelRequest, Provider
+from app_server.models.interface import EventBatches, ModelFailure, Provider
 from app_server.runtime.loader import Lazy, LoadFailed, load
+from protocol.model import JsonObject
 
 if TYPE_CHECKING:
     import ssl
@@ -32,13 +33,13 @@ class LazyModel:
         await self._client.get()
 
     @asynccontextmanager
-    async def stream(self, request: ModelRequest) -> AsyncIterator[EventBatches]:
+    async def stream(self, provider: Provider, body: JsonObject) -> AsyncIterator[EventBatches]:
         """Make one call; see Model."""
         try:
             client = self._client.value or await self._client.get()
         except LoadFailed as exc:
             raise ModelFailure(f"the model cannot be asked: {exc}", retry_after_s=0.0) from exc
-        async with client.stream(request) as batches:
+        async with client.stream(provider, body) as batches:
             yield batches
 
     async def list_models(self, provider: Provider) -> bytes:

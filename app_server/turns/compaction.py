@@ -14,7 +14,6 @@ from app_server.models.interface import (
     LimitsReported,
     ModelEvent,
     ModelFailure,
-    ModelRequest,
     Provider,
     ResponseCompleted,
 )
@@ -152,7 +151,7 @@ class Compactor:
             history=[*shown, message("user", self.prompt or PROMPT)],
         )
         summary = _Summary()
-        async with self.requests.client.stream(ModelRequest(provider, body)) as batches:
+        async with self.requests.client.stream(provider, body) as batches:
             async for batch in batches:
                 for event in batch:
                     summary.take(event)

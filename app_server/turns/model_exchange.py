@@ -11,7 +11,7 @@ from itertools import groupby
 import anyio
 
 from app_server.models.catalogue.models import ModelFeatures, ModelInForce
-from app_server.models.interface import ModelFailure, ModelRequest, Provider
+from app_server.models.interface import ModelFailure, Provider
 from app_server.models.prompt.context import tokens_in_context
 from app_server.models.prompt.request import request_body
 from app_server.observability.telemetry.spans import span
@@ -152,7 +152,7 @@ class ModelExchange:
         ) as work:
             try:
                 with anyio.CancelScope() as self._turn.request:
-                    async with self.requests.client.stream(ModelRequest(provider, body)) as batches:
+                    async with self.requests.client.stream(provider, body) as batches:
                         async for batch in batches:
                             await reader.take(batch)
                             if port.is_crowded:

@@ -221,7 +221,7 @@ async def _profile(
     return profile_of(await services.configuration.read(overrides), name)
 
 
-def allowed_settings(
+def chosen_settings(
     settings: Settings, overrides: Overrides, requirements: Requirements, *, without_tier: bool
 ) -> tuple[Settings, Sequence[str]]:
     """Put what a client chose over settings, and over that what an administrator demands.

@@ -11,7 +11,7 @@ from app_server.handlers.errors import (
 )
 from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.threads.overrides import (
-    allowed_settings,
+    chosen_settings,
     pin_roots,
     turn_overrides,
 )
@@ -36,7 +36,7 @@ async def update_thread_settings(
 
         def decide(state: ThreadState) -> Sequence[Record]:
             nonlocal warnings
-            settings, warnings = allowed_settings(
+            settings, warnings = chosen_settings(
                 state.settings, overrides, requirements, without_tier=clears_tier(params)
             )
             if settings == state.settings:

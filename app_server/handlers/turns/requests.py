@@ -15,8 +15,8 @@ from app_server.handlers.errors import (
 )
 from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.threads.overrides import (
-    allowed_settings,
     chosen_environments,
+    chosen_settings,
     model_name,
     pin_roots,
     turn_overrides,
@@ -70,7 +70,7 @@ async def start_turn(context: RequestContext, params: TurnStartParams) -> TurnSt
         overrides = await turn_overrides(context.services, params)
         session = await context.services.sessions.writable(params.thread_id)
         before = session.log.state.settings
-        settings, replaced = allowed_settings(before, overrides, requirements, without_tier=False)
+        settings, replaced = chosen_settings(before, overrides, requirements, without_tier=False)
         await pin_roots(context.services, overrides, settings)
         accepted = await session.input.start(
             await _turn_input(session, params, _digest(params)),

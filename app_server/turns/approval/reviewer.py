@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 from pydantic_core import to_json
 
 from app_server.mcp.tools.table import Tool
-from app_server.models.interface import ItemDone, Model, ModelFailure, ModelRequest, Provider
+from app_server.models.interface import ItemDone, Model, ModelFailure, Provider
 from app_server.models.prompt.environment_context import kind_of
 from app_server.models.prompt.request import message
 from app_server.runtime.clock import Clock
@@ -591,10 +591,8 @@ class AssessmentRequests:
         # The turn has asked it already.
         provider = self.providers[state.in_force.model_provider]
         answer = ""
-        request = ModelRequest(
-            provider, review_body(state, evidence, was_unreadable=was_unreadable)
-        )
-        async with self.model.stream(request) as batches:
+        body = review_body(state, evidence, was_unreadable=was_unreadable)
+        async with self.model.stream(provider, body) as batches:
             async for batch in batches:
                 for event in batch:
                     if isinstance(event, ItemDone) and event.item["type"] == "message":

@@ -22,7 +22,7 @@ from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.environments import Environments
 from app_server.mcp.servers.pool import ServerPool
 from app_server.models.catalogue.models import ModelLists
-from app_server.models.interface import ModelRequest, Provider
+from app_server.models.interface import Provider
 from app_server.observability.telemetry.metrics import ServerMetrics
 from app_server.permissions.rules import RuleBook
 from app_server.permissions.sandbox.roots import read_machine_paths
@@ -61,6 +61,7 @@ from protocol.log.rollout import (
     TurnCompleted,
     TurnStarted,
 )
+from protocol.model import JsonObject
 from protocol.threads.thread import (
     GitInfo,
     ThreadAttachment,
@@ -247,7 +248,7 @@ async def listed(store: FileStore) -> list[tuple[str, str]]:
 class NoModel:
     """A model that nobody asks."""
 
-    def stream(self, request: ModelRequest) -> AbstractAsyncContextManager[Any]:
+    def stream(self, provider: Provider, body: JsonObject) -> AbstractAsyncContextManager[Any]:
         raise AssertionError("no turn runs")
 
     async def prepare(self) -> None:
