@@ -20,7 +20,7 @@ from tests.support.fleet.nodes import url_of
 from tests.support.fleet.proxy import DatabaseProxy
 from tests.support.harness import WAIT_S, WireClient, write_config
 from tests.support.model import Gate, ScriptedModel, calls, says
-from tests.support.postgresql import Cluster, name_of, prepare, running_cluster
+from tests.support.postgresql import Cluster, name_of
 from tests.support.processes import Running, run_cli, running
 from tests.support.receiver.signals import deliver
 from tests.support.turn_tools.command_questions import command
@@ -311,69 +311,59 @@ async def test_a_node_that_stops_gives_its_threads_back(tmp_path: Path, database
         assert (database.owner(at_rest), database.dead()) == ((None, 1), 0)
 
 
-@pytest.fixture
-def own_cluster() -> Any:
-    """Run a PostgreSQL that the test may stop."""
-    with running_cluster() as cluster:
-        prepare(cluster)
-        yield cluster
-
-
 async def test_turns_go_on_over_a_restart_of_the_database(
-    tmp_path: Path, own_cluster: Cluster
+    tmp_path: Path, synced_cluster: Cluster, synced_url: str
 ) -> None:
-    with own_cluster.database() as url:
-        database = Database(url)
-        async with (
-            ScriptedModel().serve() as model,
-            node(tmp_path / "a", model, database) as (_, client),
-            node(tmp_path / "b", model, database) as (_, other),
-        ):
-            thread_id, gate = await held_turn(client, model)
-            other_id, other_gate = await held_turn(other, model)
-            owners = [database.owner(one) for one in (thread_id, other_id)]
-            await anyio.to_thread.run_sync(own_cluster.stop)
-            gate.opened.set()
-            other_gate.opened.set()
-            await anyio.to_thread.run_sync(own_cluster.start)
-            for one in (client, other):
-                ended = await one.wait_for("turn/completed")
-                assert ended["params"]["turn"]["status"] == "completed"
-            assert [database.owner(one) for one in (thread_id, other_id)] == owners
-            assert (await client.turn(thread_id, "again"))["status"] == "completed"
-            assert database.dead() == 0
+    database = Database(synced_url)
+    async with (
+        ScriptedModel().serve() as model,
+        node(tmp_path / "a", model, database) as (_, client),
+        node(tmp_path / "b", model, database) as (_, other),
+    ):
+        thread_id, gate = await held_turn(client, model)
+        other_id, other_gate = await held_turn(other, model)
+        owners = [database.owner(one) for one in (thread_id, other_id)]
+        await anyio.to_thread.run_sync(synced_cluster.stop)
+        gate.opened.set()
+        other_gate.opened.set()
+        synced_cluster.start()
+        for one in (client, other):
+            ended = await one.wait_for("turn/completed")
+            assert ended["params"]["turn"]["status"] == "completed"
+        assert [database.owner(one) for one in (thread_id, other_id)] == owners
+        assert (await client.turn(thread_id, "again"))["status"] == "completed"
+        assert database.dead() == 0
 
 
 async def test_a_node_without_the_database_ends_its_turns_and_keeps_its_threads(
-    tmp_path: Path, own_cluster: Cluster
+    tmp_path: Path, synced_cluster: Cluster, synced_url: str
 ) -> None:
-    with own_cluster.database() as url:
-        database = Database(url)
-        async with (
-            ScriptedModel().serve() as model,
-            node(tmp_path / "a", model, database, lease_s=3) as (_, client),
-            # It waits for a lease of its own before it takes anybody for dead.
-            node(tmp_path / "b", model, database),
-        ):
-            thread_id, gate = await held_turn(client, model)
-            owner = database.owner(thread_id)
-            await anyio.to_thread.run_sync(own_cluster.stop)
-            ended = await client.wait_for("turn/completed")
-            assert ended["params"]["turn"]["status"] == "interrupted"
-            params = {"threadId": thread_id, "input": [{"type": "text", "text": "no"}]}
-            refused = await client.refusal("turn/start", params)
-            assert (refused.data["code"], refused.data["reason"], refused.data["retriable"]) == (
-                "storageFailed",
-                "databaseUnavailable",
-                True,
-            )
-            gate.opened.set()
-            await anyio.to_thread.run_sync(own_cluster.start)
-            # The end is written once there is a lease, although nobody asks for anything.
-            await until(lambda: database.has_interrupted(thread_id))
-            assert (await client.turn(thread_id, "again"))["status"] == "completed"
-            assert await turns_of(client, thread_id) == ["interrupted", "completed"]
-            assert (database.owner(thread_id), database.dead()) == (owner, 0)
+    database = Database(synced_url)
+    async with (
+        ScriptedModel().serve() as model,
+        node(tmp_path / "a", model, database, lease_s=3) as (_, client),
+        # It waits for a lease of its own before it takes anybody for dead.
+        node(tmp_path / "b", model, database),
+    ):
+        thread_id, gate = await held_turn(client, model)
+        owner = database.owner(thread_id)
+        await anyio.to_thread.run_sync(synced_cluster.stop)
+        ended = await client.wait_for("turn/completed")
+        assert ended["params"]["turn"]["status"] == "interrupted"
+        params = {"threadId": thread_id, "input": [{"type": "text", "text": "no"}]}
+        refused = await client.refusal("turn/start", params)
+        assert (refused.data["code"], refused.data["reason"], refused.data["retriable"]) == (
+            "storageFailed",
+            "databaseUnavailable",
+            True,
+        )
+        gate.opened.set()
+        synced_cluster.start()
+        # The end is written once there is a lease, although nobody asks for anything.
+        await until(lambda: database.has_interrupted(thread_id))
+        assert (await client.turn(thread_id, "again"))["status"] == "completed"
+        assert await turns_of(client, thread_id) == ["interrupted", "completed"]
+        assert (database.owner(thread_id), database.dead()) == (owner, 0)
 
 
 async def test_a_thread_with_an_append_that_was_written_and_not_answered_stays_where_it_is(
@@ -419,22 +409,23 @@ def status_of(url: str, path: str) -> int:
             return exc.code
 
 
-async def test_a_node_is_not_ready_without_its_lease(tmp_path: Path, own_cluster: Cluster) -> None:
-    with own_cluster.database() as url:
-        async with (
-            ScriptedModel().serve() as model,
-            node(tmp_path, model, Database(url), lease_s=3) as (server, client),
-        ):
-            (address,) = server.urls
-            thread_id = await client.start_thread()
-            await until(lambda: status_of(address, "/readyz") == 200)
-            await anyio.to_thread.run_sync(own_cluster.stop)
-            await until(lambda: status_of(address, "/readyz") == 503)
-            # It lives, and is not to be started again for that.
-            assert status_of(address, "/healthz") == 200
-            await anyio.to_thread.run_sync(own_cluster.start)
-            await until(lambda: status_of(address, "/readyz") == 200)
-            assert (await client.turn(thread_id, "again"))["status"] == "completed"
+async def test_a_node_is_not_ready_without_its_lease(
+    tmp_path: Path, synced_cluster: Cluster, synced_url: str
+) -> None:
+    async with (
+        ScriptedModel().serve() as model,
+        node(tmp_path, model, Database(synced_url), lease_s=3) as (server, client),
+    ):
+        (address,) = server.urls
+        thread_id = await client.start_thread()
+        await until(lambda: status_of(address, "/readyz") == 200)
+        await anyio.to_thread.run_sync(synced_cluster.stop)
+        await until(lambda: status_of(address, "/readyz") == 503)
+        # It lives, and is not to be started again for that.
+        assert status_of(address, "/healthz") == 200
+        synced_cluster.start()
+        await until(lambda: status_of(address, "/readyz") == 200)
+        assert (await client.turn(thread_id, "again"))["status"] == "completed"
 
 
 async def test_nodes_whose_settings_differ_are_named(tmp_path: Path, database_url: str) -> None:
@@ -467,50 +458,52 @@ async def test_nodes_whose_settings_differ_are_named(tmp_path: Path, database_ur
         assert (len(set(shown())), await anyio.to_thread.run_sync(differing)) == (1, [])
         change = {"keyPath": "model_verbosity", "value": "low", "mergeStrategy": "replace"}
         await client.call("config/value/write", change)
-        await until(lambda: differing() == ["c"])
+        await until(lambda: len(set(shown())) == 2)
+        assert await anyio.to_thread.run_sync(differing) == ["c"]
         (tmp_path / "c" / "config.toml").write_text((tmp_path / "a" / "config.toml").read_text())
-        await until(lambda: differing() == [])
+        await until(lambda: len(set(shown())) == 1)
+        assert await anyio.to_thread.run_sync(differing) == []
         (tmp_path / "a" / "AGENTS.md").write_text("Answer in French.")
-        await until(lambda: differing() == ["a"])
+        await until(lambda: len(set(shown())) == 2)
+        assert await anyio.to_thread.run_sync(differing) == ["a"]
 
 
 async def test_commands_that_end_with_the_lease_have_an_end(
-    tmp_path: Path, own_cluster: Cluster
+    tmp_path: Path, synced_cluster: Cluster, synced_url: str
 ) -> None:
     waits = calls(command("echo begun; sleep 600", yield_time_ms=250))
-    with own_cluster.database() as url:
-        database = Database(url)
-        async with (
-            ScriptedModel().serve() as model,
-            node(tmp_path / "a", model, database, lease_s=3) as (_, client),
-        ):
-            # One goes on behind its turn, and one while its turn waits for it.
-            model.scripts += [waits, says("it goes on")]
-            thread_id = await client.start_thread()
-            await client.turn(thread_id, "go")
-            model.scripts.append(calls(command("echo begun; sleep 600", yield_time_ms=600_000)))
-            await start_turn(client, thread_id, "and wait")
-            await client.wait_for("item/commandExecution/outputDelta")
-            await anyio.to_thread.run_sync(own_cluster.stop)
-            heard = await client.until("turn/completed")
-            ended = [m["params"] for m in heard if m["method"] == "item/completed"]
-            while len(ended) < 2:
-                ended.append((await client.wait_for("item/completed"))["params"])
-            assert {params["item"]["status"] for params in ended} == {"failed"}
-            await anyio.to_thread.run_sync(own_cluster.start)
-            await until(lambda: database.has_interrupted(thread_id))
-            read = await client.call("thread/read", {"threadId": thread_id, "includeTurns": True})
-            shown = [
-                (turn["id"], item["id"], item["status"])
-                for turn in read["thread"]["turns"]
-                for item in turn["items"]
-                if item["type"] == "commandExecution"
-            ]
-            told = [(one["turnId"], one["item"]["id"], one["item"]["status"]) for one in ended]
-            assert sorted(shown) == sorted(told)
-            # In the log, and not in memory alone.
-            ends = [body for _, _, body in database.log(thread_id) if b'"failed"' in body]
-            assert b"".join(ends).count(b'"commandExecution"') == 2
+    database = Database(synced_url)
+    async with (
+        ScriptedModel().serve() as model,
+        node(tmp_path / "a", model, database, lease_s=3) as (_, client),
+    ):
+        # One goes on behind its turn, and one while its turn waits for it.
+        model.scripts += [waits, says("it goes on")]
+        thread_id = await client.start_thread()
+        await client.turn(thread_id, "go")
+        model.scripts.append(calls(command("echo begun; sleep 600", yield_time_ms=600_000)))
+        await start_turn(client, thread_id, "and wait")
+        await client.wait_for("item/commandExecution/outputDelta")
+        await anyio.to_thread.run_sync(synced_cluster.stop)
+        heard = await client.until("turn/completed")
+        ended = [m["params"] for m in heard if m["method"] == "item/completed"]
+        while len(ended) < 2:
+            ended.append((await client.wait_for("item/completed"))["params"])
+        assert {params["item"]["status"] for params in ended} == {"failed"}
+        synced_cluster.start()
+        await until(lambda: database.has_interrupted(thread_id))
+        read = await client.call("thread/read", {"threadId": thread_id, "includeTurns": True})
+        shown = [
+            (turn["id"], item["id"], item["status"])
+            for turn in read["thread"]["turns"]
+            for item in turn["items"]
+            if item["type"] == "commandExecution"
+        ]
+        told = [(one["turnId"], one["item"]["id"], one["item"]["status"]) for one in ended]
+        assert sorted(shown) == sorted(told)
+        # In the log, and not in memory alone.
+        ends = [body for _, _, body in database.log(thread_id) if b'"failed"' in body]
+        assert b"".join(ends).count(b'"commandExecution"') == 2
 
 
 async def test_status_lists_the_nodes_of_a_database(tmp_path: Path, database_url: str) -> None:
@@ -539,7 +532,8 @@ async def test_status_lists_the_nodes_of_a_database(tmp_path: Path, database_url
         assert 0 < listed["nodes"][1]["leaseLeftSeconds"] <= 3
         b.process.send_signal(signal.SIGSTOP)
         # It is taken for dead then, and has no threads to be remembered for.
-        await until(lambda: len(status()["nodes"]) == 1)
+        await until(lambda: len(database.ask("SELECT FROM nodes")) == 1)
+        assert len((await anyio.to_thread.run_sync(status))["nodes"]) == 1
         b.process.send_signal(signal.SIGCONT)
 
 

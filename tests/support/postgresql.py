@@ -1,9 +1,11 @@
 """A PostgreSQL of the tests' own: one cluster a test process, one database a test.
 
 The cluster runs as an ordinary user, answers on a Unix socket alone, and does not sync: it dies
-with the process of the tests. Tests that ask for it fail where its programs are missing.
+with the process of the tests. What is left of one whose process was killed the next one removes.
+Tests that ask for it fail where its programs are missing.
 """
 
+import fcntl
 import os
 import pwd
 import shutil
@@ -22,6 +24,9 @@ from app_server.threads.postgresql.database import Database
 from app_server.threads.postgresql.migrations import migrate
 
 START_S = 120.0
+PREFIX = "postgresql-of-tests-"
+OWNER = "owner"
+"""A file in the folder of a cluster, locked by the process of its tests for as long as it lives."""
 ROLE = "tests"
 TEMPLATE = "migrated"
 _DEBIAN = Path("/usr/lib/postgresql")
@@ -174,7 +179,9 @@ def running_cluster(*options: str, fsync: bool = False) -> Iterator[Cluster]:
 
 @contextmanager
 def _in_folder(settings: Sequence[str]) -> Iterator[Cluster]:
-    folder = Path(tempfile.mkdtemp(prefix="postgresql-of-tests-"))
+    remove_left_behind()
+    folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+    owner = _locked_by_this_process(folder)
     as_user: list[str] = []
     if os.getuid() == 0:
         user = next(pwd.getpwnam(name) for name in _USERS if _is_user(name))
@@ -190,6 +197,52 @@ def _in_folder(settings: Sequence[str]) -> Iterator[Cluster]:
         if cluster.is_running:
             cluster.stop()
         shutil.rmtree(folder, ignore_errors=True)
+        os.close(owner)
+
+
+def _locked_by_this_process(folder: Path) -> int:
+    """Make the file that says whose folder it is; its descriptor."""
+    making = folder / "making"
+    owner = os.open(making, os.O_CREAT | os.O_RDWR, 0o600)
+    fcntl.flock(owner, fcntl.LOCK_EX)
+    # Under its name it was never free.
+    making.rename(folder / OWNER)
+    return owner
+
+
+def remove_left_behind() -> None:
+    """End and remove the clusters of processes that are gone."""
+    for owner in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{OWNER}"):
+        try:
+            found = os.open(owner, os.O_RDWR)
+        except OSError:
+            # Somebody else removes it, or it is another user's.
+            continue
+        try:
+            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _end_server(owner.parent)
+            shutil.rmtree(owner.parent, ignore_errors=True)
+        except BlockingIOError:
+            # Its tests run.
+            pass
+        finally:
+            os.close(found)
+
+
+def _end_server(folder: Path) -> None:
+    """End the server of a folder, which ends by itself, too, unless it hangs."""
+    until = time.monotonic() + START_S
+    while True:
+        try:
+            pid = int((folder / "data" / "postmaster.pid").read_text().split("\n")[0])
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+            if str(folder / "data").encode() not in command:
+                return
+            os.kill(pid, signal.SIGQUIT)
+        except (OSError, ValueError):
+            return
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 def _is_user(name: str) -> bool:
