@@ -1,6 +1,6 @@
 """Figures of threads in PostgreSQL, beside files on the same disk where files can do the same.
 
-python -m tests.bench.scale [appends load lists starts] [--threads 100000]
+python -m tests.bench.scale [appends load lists clients starts] [--threads 100000]
 
 A PostgreSQL of its own runs meanwhile, with `fsync` on. Rounds of both stores alternate, so that
 whatever else the machine does disturbs both. These are figures to look at, not tests: nothing
@@ -12,7 +12,7 @@ import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Mapping
 
-from tests.bench.scale import appends, lists, starts
+from tests.bench.scale import appends, clients, lists, starts
 from tests.bench.scale.options import Options
 from tests.support.postgresql import prepare, running_cluster
 
@@ -20,6 +20,7 @@ FIGURES: Mapping[str, Callable[[Options], Coroutine[None, None, None]]] = {
     "appends": appends.measure_appends,
     "load": appends.measure_load,
     "lists": lists.measure_lists,
+    "clients": clients.measure_clients,
     "starts": starts.measure_starts,
 }
 
