@@ -65,6 +65,8 @@ class Environments:
         self._local = LocalProcesses()
         self.max_count = MAX_ENVIRONMENTS
         """Environments besides this machine."""
+        self.retry_waits_s = (1.0, 30.0)
+        """Between tries to reach those that are added from now on, the first and the longest."""
         self._remote: dict[str, RemoteEnvironment] = {}
         self._instances = {LOCAL: uuid4().hex}
         self.on_connection: ConnectionCallback = lambda environment_id, connected: None
@@ -107,6 +109,7 @@ class Environments:
             address,
             self._tasks,
             lambda connected: self.on_connection(environment_id, connected),
+            self.retry_waits_s,
         )
         self._remote[environment_id] = place
         self._instances[environment_id] = uuid4().hex

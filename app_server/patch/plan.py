@@ -391,10 +391,17 @@ class Plan:
     """Paths of files without write permission; empty where nothing is confined."""
 
 
-def plan_patch(patch: Patch, folder: str, sandbox_policy: EffectivePolicy) -> Plan:
+def plan_patch(
+    patch: Patch,
+    folder: str,
+    sandbox_policy: EffectivePolicy,
+    *,
+    max_bytes: int = MAX_TOTAL_BYTES,
+) -> Plan:
     """Find out what a patch does to files whose paths begin at `folder`, an absolute path; blocks.
 
-    `sandbox_policy` is as settings have it: links are followed here.
+    `sandbox_policy` is as settings have it: links are followed here. `max_bytes` bounds the files
+    that are changed, together.
 
     Raises:
         BadPatch: two of its changes are about one file.
@@ -402,7 +409,7 @@ def plan_patch(patch: Patch, folder: str, sandbox_policy: EffectivePolicy) -> Pl
             folder of the sandbox is another one than it was; the text names it.
     """
     try:
-        planner = _Planner(folder, Ruling(resolved(sandbox_policy)))
+        planner = _Planner(folder, Ruling(resolved(sandbox_policy)), max_bytes)
     except RootChanged as exc:
         raise NotApplicable(str(exc)) from None
     changes = tuple(planner.plan(change) for change in patch.changes)
@@ -411,8 +418,9 @@ def plan_patch(patch: Patch, folder: str, sandbox_policy: EffectivePolicy) -> Pl
 
 
 class _Planner:
-    def __init__(self, folder: str, ruling: Ruling) -> None:
+    def __init__(self, folder: str, ruling: Ruling, max_bytes: int) -> None:
         self._folder = folder
+        self._max_bytes = max_bytes
         self._ruling = ruling
         self._named: set[str] = set()
         self._taken: set[str] = set()
@@ -485,7 +493,7 @@ class _Planner:
         self._bytes += found.st_size
         if not stat.S_ISREG(found.st_mode):
             raise _Unreadable(f"path `{at.path}` is not a file")
-        if found.st_size > MAX_FILE_BYTES or self._bytes > MAX_TOTAL_BYTES:
+        if found.st_size > MAX_FILE_BYTES or self._bytes > self._max_bytes:
             raise _Unreadable("it is too large")
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with os.fdopen(os.open(at.name, flags, dir_fd=at.folder), "rb") as file:

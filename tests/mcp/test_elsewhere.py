@@ -10,7 +10,6 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.host.exec.client import environment as remote_environment
 from app_server.mcp.tunnel import open_dial
 from app_server.mcp_wire.http import transport
 from tests.support.harness import WAIT_S, WireError, claim, serve
@@ -57,16 +56,15 @@ async def test_a_server_that_another_machine_has_for_itself_is_called_through_it
 
 @claim("environment:http")
 async def test_it_starts_when_its_environment_is_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(remote_environment, "FIRST_RETRY_S", 0.01)
-    monkeypatch.setattr(remote_environment, "MAX_RETRY_S", 0.05)
     async with (
         http_peer(json_response=True) as (url, _),
         serve(tmp_path, config=web(url)) as served,
         served.client() as client,
     ):
         served.services.mcp_pool.retry_waits_s = (0, 0)
+        served.services.environments.retry_waits_s = (0.01, 0.05)
         async with exec_here() as (address, _far):
             pass
         await add(client, address, "far")

@@ -187,20 +187,17 @@ def test_a_file_of_64_mib_can_change_and_a_larger_one_cannot(folder: Path) -> No
     assert content(folder) == {}
 
 
-def test_the_files_of_a_patch_are_taken_up_to_a_bound(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_files_of_a_patch_are_taken_up_to_a_bound(folder: Path) -> None:
     assert planning.MAX_TOTAL_BYTES == 256 * MIB
-    monkeypatch.setattr(planning, "MAX_TOTAL_BYTES", 12)
     for name in "ab":
         (folder / name).write_text("hello\n")
     (folder / "link").symlink_to("a long way from here")
     (folder / "empty").touch()
     lines = [f"*** Delete File: {name}" for name in ("a", "b", "link", "empty")]
-    assert len(plan(folder, patch_of(*lines)).changes) == 4
+    assert len(plan(folder, patch_of(*lines), max_bytes=12).changes) == 4
     (folder / "empty").write_text("x")
     with pytest.raises(NotApplicable, match=r"/empty: it is too large$"):
-        plan(folder, patch_of(*lines))
+        plan(folder, patch_of(*lines), max_bytes=12)
 
 
 def test_temporary_files_have_a_name_of_their_own_of_bounded_length() -> None:

@@ -102,14 +102,11 @@ def test_what_does_not_fit_changes_nothing(folder: Path, lines: list[str], messa
     assert (folder / "a.txt").read_bytes() == b"hello\n"
 
 
-def test_the_files_of_a_patch_have_a_bound_together(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("app_server.patch.plan.MAX_TOTAL_BYTES", 11)
+def test_the_files_of_a_patch_have_a_bound_together(folder: Path) -> None:
     (folder / "b.txt").write_bytes(b"hello\n")
     patch = ["*** Update File: a.txt", "-hello", "*** Update File: b.txt", "-hello"]
     with pytest.raises(NotApplicable, match=r"b\.txt: it is too large"):
-        apply(folder, patch_of(*patch))
+        apply(folder, patch_of(*patch), max_bytes=11)
     assert content(folder) == {"a.txt": b"hello\n", "b.txt": b"hello\n"}
 
 

@@ -9,7 +9,6 @@ import pytest
 from app_server.config.values import Config, ConfigError
 from app_server.permissions.network import NetworkPolicy, policy_of, stored
 from app_server.permissions.profiles import profile_names, read_profile
-from app_server.permissions.sandbox import paths as path_texts
 from app_server.permissions.sandbox.paths import TooMuchToMatch, matches, real_pattern
 from app_server.permissions.sandbox.policy import (
     MINIMAL,
@@ -296,12 +295,10 @@ def test_what_patterns_match(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     ruling = Ruling(resolved(sandbox_policy))
     assert ruling.access(f"{root}/sub/B.env") == "none"
     assert ruling.access(f"{root}/a.env") == "write"
-    monkeypatch.setattr(path_texts, "MAX_MATCHES", 2)
     with pytest.raises(TooMuchToMatch, match="matches more than 2 files"):
-        matches(f"{root}/**/*.env")
-    monkeypatch.setattr(path_texts, "MAX_ENTRIES", 3)
+        matches(f"{root}/**/*.env", max_matches=2)
     with pytest.raises(TooMuchToMatch, match="has more than 3 files to look at"):
-        matches(f"{root}/**/*.none")
+        matches(f"{root}/**/*.none", max_entries=3)
 
 
 BELOW = """

@@ -6,6 +6,7 @@ import socket
 import struct
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -215,23 +216,21 @@ def test_a_table_that_cannot_be_read_says_so(tmp_path: Path) -> None:
     assert str(caught.value) == f"{tmp_path / 'tcp'}: Is a directory"
 
 
-def test_a_row_is_found_wherever_a_read_ends(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_is_found_wherever_a_read_ends(write: Write) -> None:
     others = "".join(row(f"0100007F:{port:04X}", HERE, uid=1) for port in range(30))
     found = write(HEAD + others + row(THERE, HERE, uid=1000) + others)
     for size in (1, 7, 149, 150, 151, 4096):
-        monkeypatch.setattr(peer_user, "CHUNK_BYTES", size)
-        assert owner_in(found, CLIENT, SERVER) == 1000
+        assert owner_in(replace(found, chunk_bytes=size), CLIENT, SERVER) == 1000
 
 
 def test_a_look_is_bounded_in_bytes_and_in_time(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = write(HEAD + row(HERE, THERE) * 1000)
-    for bound in ("MAX_TABLE_BYTES", "LOOK_S"):
-        with monkeypatch.context() as patched, pytest.raises(UserUnknown) as caught:
-            patched.setattr(peer_user, "CHUNK_BYTES", 4096)
-            patched.setattr(peer_user, bound, -1)
-            owner_in(found, CLIENT, SERVER)
+    found = replace(write(HEAD + row(HERE, THERE) * 1000), chunk_bytes=4096)
+    for max_bytes, look_s in ((-1, WAIT_S), (1 << 20, -1)):
+        monkeypatch.setattr(peer_user, "LOOK_S", look_s)
+        with pytest.raises(UserUnknown) as caught:
+            owner_in(replace(found, max_bytes=max_bytes), CLIENT, SERVER)
         assert str(caught.value) == "the system's table of connections is too long"
 
 

@@ -71,8 +71,11 @@ class Uploads:
         target: UploadTarget,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
         now: Callable[[], float] = anyio.current_time,
+        request_s: float = REQUEST_S,
     ) -> None:
+        """Bound each request by `request_s`."""
         self._target = target
+        self._request_s = request_s
         self._is_local = is_loopback_address(urlsplit(target.api).hostname)
         self._sleep = sleep
         self._now = now
@@ -83,7 +86,7 @@ class Uploads:
         Raises:
             UploadFailed
         """
-        async with open_web(self._target.api, REQUEST_S) as http:
+        async with open_web(self._target.api, self._request_s) as http:
             created = await self._create(http, content)
             file_id = _text(created, "file_id")
             await self._put(http, _text(created, "upload_url"), content)
@@ -115,7 +118,7 @@ class Uploads:
             headers={"x-ms-blob-type": "BlockBlob", "content-length": str(content.size)},
             content=content.chunks(),
         )
-        async with _answer(http.send(request, stream=True)):
+        async with self._answer(http.send(request, stream=True)):
             pass
 
     async def _finish(self, http: httpx.AsyncClient, file_id: str) -> JsonObject:
@@ -143,7 +146,7 @@ class Uploads:
                 http.build_request("POST", url, headers=headers, json=body), stream=True
             )
 
-        async with _answer(send_signed(self._target.tokens, send)) as response:
+        async with self._answer(send_signed(self._target.tokens, send)) as response:
             too_large = UploadFailed("the file store said too much")
             content = await read_bounded(response.aiter_bytes(), MAX_ANSWER_BYTES, too_large)
         try:
@@ -154,28 +157,29 @@ class Uploads:
             raise UploadFailed("the file store did not answer with a JSON object")
         return answer
 
-
-@asynccontextmanager
-async def _answer(sending: Awaitable[httpx.Response]) -> AsyncIterator[httpx.Response]:
-    """Wait for an answer; the context has `REQUEST_S`, and a 2xx answer that was not read."""
-    try:
-        with anyio.fail_after(REQUEST_S):
-            response = await sending
-            try:
-                if not response.is_success:
-                    raise UploadFailed(
-                        f"the file store answered with status {response.status_code}"
-                    )
-                yield response
-            finally:
-                await response.aclose()
-    except TimeoutError:
-        raise UploadFailed(f"the file store did not answer within {REQUEST_S:g} s") from None
-    except NoCredential as exc:
-        raise UploadFailed(str(exc)) from None
-    except (httpx.TransportError, httpx.StreamError, httpx.DecodingError) as exc:
-        # What it says may have the address in it, and that may be signed.
-        raise UploadFailed(f"the file store cannot be reached: {type(exc).__name__}") from None
+    @asynccontextmanager
+    async def _answer(self, sending: Awaitable[httpx.Response]) -> AsyncIterator[httpx.Response]:
+        """Wait for an answer; the context has `request_s`, and a 2xx answer that was not read."""
+        try:
+            with anyio.fail_after(self._request_s):
+                response = await sending
+                try:
+                    if not response.is_success:
+                        raise UploadFailed(
+                            f"the file store answered with status {response.status_code}"
+                        )
+                    yield response
+                finally:
+                    await response.aclose()
+        except TimeoutError:
+            raise UploadFailed(
+                f"the file store did not answer within {self._request_s:g} s"
+            ) from None
+        except NoCredential as exc:
+            raise UploadFailed(str(exc)) from None
+        except (httpx.TransportError, httpx.StreamError, httpx.DecodingError) as exc:
+            # What it says may have the address in it, and that may be signed.
+            raise UploadFailed(f"the file store cannot be reached: {type(exc).__name__}") from None
 
 
 def _text(answer: JsonObject, member: str) -> str:

@@ -117,8 +117,12 @@ class _Folder:
 class Tree:
     """The files and folders below one folder. Not for several threads at once."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(
+        self, root: Path, max_entries: int = MAX_ENTRIES, max_depth: int = MAX_DEPTH
+    ) -> None:
         """Prepare; the tree is read with the first refresh."""
+        self._max_entries = max_entries
+        self._max_depth = max_depth
         self._place = str(root)
         self._rules = RuleReader(root)
         self._root: _Folder | None = None
@@ -172,7 +176,7 @@ class Tree:
         # With other rules, all that is below is read anew.
         known = folder.folders if ignore_files == folder.ignore_files else {}
         before = len(folder.files) + len(folder.folders)
-        del entries[max(MAX_ENTRIES - self._entries + before, 0) :]
+        del entries[max(self._max_entries - self._entries + before, 0) :]
         if GIT in names or not joined.isascii():
             entries = [entry for entry in entries if entry.name != GIT and _is_text(entry.name)]
         if rules.may_ignore(folder.prefix, names, joined):
@@ -182,7 +186,7 @@ class Tree:
             entry.name: known.get(entry.name)
             or _Folder(f"{folder.prefix}{entry.name}/", rules, folder, folder.depth + 1)
             for entry in inner
-            if not _leads_back(entry, folder)
+            if folder.depth + 1 < self._max_depth and not _leads_back(entry, folder)
         }
         if ignore_files and any(_is_racy(stamp, now) for stamp in ignore_files.values()):
             ignore_files = dict.fromkeys(ignore_files)
@@ -237,9 +241,7 @@ def _is_ignored(entry: "os.DirEntry[str]", prefix: str, rules: Rules) -> bool:
 
 
 def _leads_back(entry: "os.DirEntry[str]", folder: _Folder) -> bool:
-    """Whether a folder is too deep, or a link to a folder that it is in."""
-    if folder.depth + 1 >= MAX_DEPTH:
-        return True
+    """Whether a folder is a link to a folder that it is in."""
     if not entry.is_symlink():
         return False
     try:

@@ -76,21 +76,28 @@ def real_pattern(pattern: str) -> str:
     return os.path.realpath(base or "/").rstrip("/") + rest
 
 
-def matches(pattern: str, depth: int = DEFAULT_DEPTH) -> Sequence[str]:
+def matches(
+    pattern: str,
+    depth: int = DEFAULT_DEPTH,
+    *,
+    max_entries: int = MAX_ENTRIES,
+    max_matches: int = MAX_MATCHES,
+) -> Sequence[str]:
     """Return the paths that a real pattern matches now; links are not followed. Blocks.
 
     Raises:
-        TooMuchToMatch: see `MAX_ENTRIES` and `MAX_MATCHES`.
+        TooMuchToMatch: there are more than `max_entries` to look at, or more than
+            `max_matches` that match.
     """
     whole = expression(pattern)
     found = []
     for number, path in enumerate(_below(_split(pattern)[0] or "/", depth)):
-        if number >= MAX_ENTRIES:
-            raise TooMuchToMatch(f"`{pattern}` has more than {MAX_ENTRIES} files to look at")
+        if number >= max_entries:
+            raise TooMuchToMatch(f"`{pattern}` has more than {max_entries} files to look at")
         if whole.fullmatch(folded(path)):
             found.append(path)
-            if len(found) > MAX_MATCHES:
-                raise TooMuchToMatch(f"`{pattern}` matches more than {MAX_MATCHES} files")
+            if len(found) > max_matches:
+                raise TooMuchToMatch(f"`{pattern}` matches more than {max_matches} files")
     return found
 
 

@@ -122,7 +122,10 @@ Entry: TypeAlias = tuple[str, ResolvedRoot] | frozenset[str]
 class PinnedRootsFile:
     """File of pinned roots, which all servers of a home append to. All methods block."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, lock_s: float = LOCK_S, full_bytes: int = FULL_BYTES) -> None:
+        """Wait for others for `lock_s`; a file of `full_bytes` is written anew."""
+        self._lock_s = lock_s
+        self._full_bytes = full_bytes
         self._path = home / FILE
         self._lock = home / LOCK
         self._seen = (0, 0)
@@ -146,9 +149,9 @@ class PinnedRootsFile:
         Raises:
             StoreFailed: the disk refused, or the file is no regular one.
         """
-        with lock_held(self._lock, LOCK_S):
+        with lock_held(self._lock, self._lock_s):
             news = self.news()
-            if self._offset > FULL_BYTES:
+            if self._offset > self._full_bytes:
                 self._write([*everything, *news, *entries])
             else:
                 self._append(b"".join(map(_line, entries)))
@@ -160,7 +163,7 @@ class PinnedRootsFile:
         Raises:
             StoreFailed: the disk refused.
         """
-        with lock_held(self._lock, LOCK_S):
+        with lock_held(self._lock, self._lock_s):
             news = self.news()
             self._write([*everything, *news])
         return news
@@ -207,7 +210,7 @@ class PinnedRootsFile:
         lines = list(map(_line, entries))
         size = sum(map(len, lines))
         first = 0
-        while size > FULL_BYTES:
+        while size > self._full_bytes:
             size -= len(lines[first])
             first += 1
         write_private(self._path, b"".join(lines[first:]))

@@ -72,7 +72,6 @@ MAX_TABLE_BYTES = 64 * 1024 * 1024
 PASSES = 2
 """A table that changes while it is read may hide a row."""
 
-CHUNK_BYTES = 65536
 ESTABLISHED_STATE = b"01"
 """In a table."""
 
@@ -85,6 +84,9 @@ class Tables:
     """Connection tables of the system."""
 
     folder: Path = Path("/proc/net")
+    chunk_bytes: int = 65_536
+    """Read at once."""
+    max_bytes: int = MAX_TABLE_BYTES
 
 
 SYSTEM_TABLES = Tables()
@@ -290,7 +292,7 @@ def owner_in(tables: Tables, there: SocketAddress, here: SocketAddress) -> int:
     for _ in range(PASSES):
         for name, row in _rows(there, here):
             try:
-                found = _find(tables.folder / name, row, deadline_s)
+                found = _find(tables, name, row, deadline_s)
             except FileNotFoundError:
                 # Without IPv6 there is one table.
                 continue
@@ -331,17 +333,17 @@ def _row(ends: Sequence[tuple[bytes, int]]) -> bytes:
     return f": {' '.join(shown)} ".encode()
 
 
-def _find(table: Path, row: bytes, deadline_s: float) -> int | None:
+def _find(tables: Tables, name: str, row: bytes, deadline_s: float) -> int | None:
     wanted, size, rest = row + ESTABLISHED_STATE + b" ", 0, b""
-    with table.open("rb", buffering=0) as lines:
-        while chunk := lines.read(CHUNK_BYTES):
+    with (tables.folder / name).open("rb", buffering=0) as lines:
+        while chunk := lines.read(tables.chunk_bytes):
             text = rest + chunk
             if (found := text.find(wanted)) >= 0 and (end := text.find(b"\n", found)) >= 0:
                 return _user_in(text[found:end])
             # What follows the last line end is the beginning of a row.
             rest = text[text.rfind(b"\n") + 1 :]
             size += len(chunk)
-            if size > MAX_TABLE_BYTES or time.monotonic() > deadline_s:
+            if size > tables.max_bytes or time.monotonic() > deadline_s:
                 raise UserUnknown("the system's table of connections is too long")
     return None
 

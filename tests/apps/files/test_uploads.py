@@ -8,7 +8,6 @@ import httpx
 import pytest
 from starlette.responses import JSONResponse, Response
 
-from app_server.apps.files import upload
 from app_server.apps.files.upload import (
     FINISH_S,
     MAX_ANSWER_BYTES,
@@ -45,11 +44,11 @@ async def chunks() -> AsyncIterator[bytes]:
 HELLO = Content("a.txt", 5, chunks)
 
 
-async def failure(store: FileStore, time: Time | None = None) -> str:
+async def failure(store: FileStore, time: Time | None = None, request_s: float = REQUEST_S) -> str:
     """Return why an upload fails."""
     clock = time or Time()
     with pytest.raises(UploadFailed) as failed:
-        await Uploads(target(store.api), clock.sleep, clock.now).upload(HELLO)
+        await Uploads(target(store.api), clock.sleep, clock.now, request_s).upload(HELLO)
     assert TOKEN not in str(failed.value)
     assert "sig=" not in str(failed.value)
     return str(failed.value)
@@ -104,13 +103,12 @@ async def test_an_upload_fails_with_a_reason_and_without_addresses(
         assert await failure(store) == reason
 
 
-async def test_a_store_that_is_not_there_or_too_slow_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_is_not_there_or_too_slow_fails() -> None:
     async with FileStore().serve() as store:
         pass
     assert await failure(store) == "the file store cannot be reached: ConnectError"
-    monkeypatch.setattr(upload, "REQUEST_S", 0)
     async with FileStore().serve() as store:
-        assert await failure(store) == "the file store did not answer within 0 s"
+        assert await failure(store, request_s=0) == "the file store did not answer within 0 s"
     assert REQUEST_S == 60.0
 
 

@@ -65,16 +65,8 @@ async def test_a_lost_connection_fails_calls_at_once_and_the_next_turn_connects_
             assert await status(client) == {"status": "ready"}
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Try again soon."""
-    monkeypatch.setattr(remote_environment, "FIRST_RETRY_S", 0.01)
-    monkeypatch.setattr(remote_environment, "MAX_RETRY_S", 0.05)
-
-
 @claim("environment:back")
 @pytest.mark.process
-@pytest.mark.usefixtures("impatient")
 @pytest.mark.slow
 async def test_a_server_that_failed_while_its_exec_server_was_away_starts_when_that_is_back(
     tmp_path: Path,
@@ -83,6 +75,7 @@ async def test_a_server_that_failed_while_its_exec_server_was_away_starts_when_t
     async with serve(tmp_path, config=config) as served, served.client() as client:
         assert served.services is not None
         served.services.mcp_pool.retry_waits_s = (0, 0)
+        served.services.environments.retry_waits_s = (0.01, 0.05)
         async with exec_server() as far:
             address = far.url
         await add(client, address)
@@ -105,7 +98,6 @@ async def test_a_server_that_failed_while_its_exec_server_was_away_starts_when_t
 
 @claim("environment:back")
 @pytest.mark.process
-@pytest.mark.usefixtures("impatient")
 async def test_a_server_that_waits_starts_in_the_environment_that_takes_the_place(
     tmp_path: Path,
 ) -> None:
@@ -117,6 +109,7 @@ async def test_a_server_that_waits_starts_in_the_environment_that_takes_the_plac
     ):
         assert served.services is not None
         served.services.mcp_pool.retry_waits_s = (0, 0)
+        served.services.environments.retry_waits_s = (0.01, 0.05)
         await add(client, NOWHERE)
         await client.start_thread()
         assert (await settled(client))[0] == "failed"
@@ -154,7 +147,7 @@ async def test_tries_are_shared_come_ever_more_rarely_and_end_when_nobody_waits(
                 waiters.cancel_scope.cancel()
             monkeypatch.undo()
         # The tries have ended, or we would not be here.
-    ends = [min(2.0**n, remote_environment.MAX_RETRY_S) for n in range(len(waits))]
+    ends = [min(2.0**n, 30.0) for n in range(len(waits))]
     assert waits == ends
 
 

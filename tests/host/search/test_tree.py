@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import app_server.host.search.listing as tree_module
 from app_server.host.files.work import Stop, Stopped
 from app_server.host.search.listing import Tree
 from tests.support.files.search import files_of, listed, write
@@ -42,15 +41,11 @@ def test_links_are_followed_but_not_in_circles(tmp_path: Path) -> None:
 
 
 @claim("search-files:bounded")
-def test_what_is_above_the_bounds_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_above_the_bounds_is_left_out(tmp_path: Path) -> None:
     write(tmp_path / "r", {f"in/{number}": "" for number in range(20)})
-    monkeypatch.setattr(tree_module, "MAX_ENTRIES", 10)
-    assert len(listed(tmp_path / "r")) == 9
+    assert len(listed(tmp_path / "r", max_entries=10)) == 9
     write(tmp_path / "d", {"1/2/3/4/deep": "", "1/high": ""})
-    monkeypatch.setattr(tree_module, "MAX_DEPTH", 4)
-    assert listed(tmp_path / "d") == ["1/high"]
+    assert listed(tmp_path / "d", max_depth=4) == ["1/high"]
 
 
 def remove(path: Path) -> None:

@@ -194,14 +194,13 @@ def places(numbers: range) -> list[Entry]:
     return [(f"/{number}", ResolvedRoot(f"/{number}", (1, number), ("/",))) for number in numbers]
 
 
-def test_a_full_file_is_written_anew(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_file_is_written_anew(root: Path) -> None:
     home = root.parent / "home"
-    one, other = PinnedRootsFile(home), PinnedRootsFile(home)
     # Every line has as many bytes.
     size = (
         len(json.dumps({"path": "/10", "real": "/10", "identity": [1, 10], "through": ["/"]})) + 1
     )
-    monkeypatch.setattr(module, "FULL_BYTES", 4 * size)
+    one, other = (PinnedRootsFile(home, full_bytes=4 * size) for _ in range(2))
     assert one.add(places(range(10, 14)), []) == []
     assert other.add(places(range(14, 15)), []) == places(range(10, 14))
     assert len(lines(root)) == 5
@@ -424,11 +423,11 @@ def test_what_could_not_be_written_is_written_later(root: Path) -> None:
 
 
 def test_a_lock_that_others_keep_is_waited_for_within_a_bound(
-    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "LOCK_S", 0.0)
-    with lock_held(root.parent / "home" / LOCK, 0):
-        places_ = server(root)
+    home = root.parent / "home"
+    places_ = PinnedRoots(PinnedRootsFile(home, lock_s=0.0))
+    with lock_held(home / LOCK, 0):
         places_.pin([str(root)])
         assert "another process has held it" in caplog.messages[-1]
     places_.pin([str(root / "sub")])

@@ -16,7 +16,7 @@ def files_of(tree: Tree) -> list[str]:
     return sorted(prefix + name for prefix, names in tree.folders() for name in names)
 
 
-def listed(root: Path) -> list[str]:
-    tree = Tree(root)
+def listed(root: Path, **bounds: int) -> list[str]:
+    tree = Tree(root, **bounds)
     assert tree.refresh(Stop())
     return files_of(tree)

@@ -57,7 +57,7 @@ WAITS = {
     "app_server.models.client": ("CONNECT_S",),
     "app_server.observability.log": ("LogHandler.flush_s",),
     "app_server.observability.telemetry.exporting": ("FLUSH_S",),
-    "app_server.permissions.sandbox.roots": ("LOCK_S",),
+    "app_server.permissions.sandbox.roots": ("PinnedRootsFile.lock_s",),
     "app_server.permissions.rules": ("LOCK_S",),
     "app_server.runtime.http.callback_port": ("HEAD_S",),
     "app_server.runtime.http.peer_user": ("LOOK_S",),

@@ -24,12 +24,6 @@ from protocol.host.environments import EnvironmentShellInfo
 
 logger = logging.getLogger(__name__)
 
-FIRST_RETRY_S = 1.0
-"""Before the first new try to reach an exec server that somebody waits for; then twice as long."""
-
-MAX_RETRY_S = 30.0
-"""Seconds between two tries at most. All waiters share one try; without waiters there is none."""
-
 REPLACED = "the environment was replaced"
 
 Status: TypeAlias = Literal["ready", "pending", "disconnected", "unknown"]
@@ -39,9 +33,18 @@ class RemoteEnvironment:
     """An exec server that clients have added."""
 
     def __init__(
-        self, address: ExecAddress, tasks: anyio.abc.TaskGroup, notify: Callable[[bool], None]
+        self,
+        address: ExecAddress,
+        tasks: anyio.abc.TaskGroup,
+        notify: Callable[[bool], None],
+        retry_waits_s: tuple[float, float] = (1.0, 30.0),
     ) -> None:
-        """`tasks` owns the connection; `notify` says when there is one, and when there is none."""
+        """`tasks` owns the connection; `notify` says when there is one, and when there is none.
+
+        While somebody waits for it a connection is tried again after the first of `retry_waits_s`,
+        then after twice as long each time, up to the second. All waiters share one try.
+        """
+        self._retry_waits_s = retry_waits_s
         self.status: Status = "pending"
         self.error: str | None = None
         """Why it is disconnected."""
@@ -112,14 +115,14 @@ class RemoteEnvironment:
             self._waiting -= 1
 
     async def _try_again(self) -> None:
-        wait_s = FIRST_RETRY_S
+        wait_s, longest_s = self._retry_waits_s
         try:
             while self._waiting and not self._reachable.is_set():
                 with anyio.move_on_after(wait_s):
                     await self._reachable.wait()
                 if self._waiting and not self._reachable.is_set():
                     await self.connect()
-                wait_s = min(2 * wait_s, MAX_RETRY_S)
+                wait_s = min(2 * wait_s, longest_s)
         finally:
             self._trying = False
 
