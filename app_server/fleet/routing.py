@@ -43,6 +43,9 @@ from protocol.turns.turn import Turn
 
 logger = logging.getLogger(__name__)
 
+LOADED_LIST = "thread/loaded/list"
+"""Method that is answered from memory by a server alone, and asks the store in a group."""
+
 MAX_OWNERS = 64
 """Nodes that one client has links to."""
 MAX_ROUTES = 10_000
@@ -223,8 +226,8 @@ class ClientRoutes:
         return any(thread_id in link.followed for link in self._links.values())
 
     def has_loaded(self, method: str) -> bool:
-        """Whether a method is answered without waiting for an import."""
-        return self._requests.has_loaded(method)
+        """Whether a method is answered without waiting, for an import or for the store."""
+        return method != LOADED_LIST and self._requests.has_loaded(method)
 
     def refused(self, failure: str) -> None:
         """Count an error to what is not dispatched."""

@@ -1,6 +1,6 @@
 """Services of the handlers of one server: one value, made in app_server/server/services.py."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -52,6 +52,8 @@ class Services:
     clock: Clock
     store: ThreadStore
     sessions: Sessions
+    loaded_elsewhere: Callable[[], Awaitable[Sequence[str]]] | None
+    """See Nodes.loaded_elsewhere; None: this server is in no group."""
     rules: RuleBook
     hub: Hub
     configuration: Configuration

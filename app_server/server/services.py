@@ -245,6 +245,9 @@ async def build_services(
         clock=clock,
         store=stores.threads,
         sessions=sessions,
+        loaded_elsewhere=None
+        if node is None or stores.nodes is None
+        else stores.nodes.loaded_elsewhere,
         rules=rules,
         hub=hub,
         configuration=configuration,

@@ -137,6 +137,13 @@ class Nodes(ThreadOwners, Protocol):
             OSError: the store cannot be asked.
         """
 
+    async def loaded_elsewhere(self) -> Sequence[str]:
+        """Return the threads that other servers of the group write, those begun first at first.
+
+        Raises:
+            OSError: the store cannot be asked.
+        """
+
     async def left_behind(self) -> Sequence[str]:
         """Return threads with an open turn or waiting input whose node is dead.
 

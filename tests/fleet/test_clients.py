@@ -17,8 +17,8 @@ from tests.support.clients.scripted_front import result_of
 from tests.support.fleet.elsewhere import Elsewhere, program
 from tests.support.harness import WAIT_S, environment_without, write_config
 from tests.support.model import Gate, says
-from tests.support.processes import EXECUTABLE, Running
-from tests.support.threads.nodes import SECRET, running_nodes
+from tests.support.processes import EXECUTABLE
+from tests.support.threads.nodes import SECRET, owners, running_nodes
 from tests.support.wire.pipes import socket_pipe
 
 pytestmark = pytest.mark.postgresql
@@ -42,8 +42,8 @@ async def test_the_python_sdk_works_unchanged_with_threads_of_two_owners(
             await asyncio.to_thread(_use_the_sdk, home, threads, gate, loop)
             # Their owners saw it all.
             assert (await one.until("turn/completed"))[-1]["params"]["threadId"] == threads[0]
-            loaded = [(await each.call("thread/loaded/list", {}))["data"] for each in (one, two)]
-            assert loaded == [[thread_id] for thread_id in threads]
+            owned = await asyncio.to_thread(owners, database_url)
+            assert owned == {threads[0]: first.urls[0], threads[1]: second.urls[0]}
 
 
 def _use_the_sdk(home: Path, threads: list[str], gate: Gate, loop: Any) -> None:
@@ -77,15 +77,8 @@ async def test_the_python_sdk_does_not_notice_that_its_threads_are_elsewhere(
             started = program(tmp_path, url)
             loop = asyncio.get_running_loop()
             await asyncio.to_thread(use_the_sdk, started, tmp_path, gate, loop)
-        await _are_there(owner, elsewhere.begun)
-        await _are_there(asked, [])
-
-
-async def _are_there(node: Running, thread_ids: list[str]) -> None:
-    """Check which threads a node has in memory."""
-    async with node.client() as client:
-        loaded = await client.call("thread/loaded/list", {})
-        assert sorted(loaded["data"]) == sorted(thread_ids)
+        owned = await asyncio.to_thread(owners, database_url)
+        assert owned == dict.fromkeys(elsewhere.begun, owner.urls[0])
 
 
 async def test_a_client_of_the_older_interface_goes_on_with_threads_of_two_owners(
@@ -112,7 +105,8 @@ async def test_a_client_of_the_older_interface_goes_on_with_threads_of_two_owner
                 said = [event["message"] for kind, event in heard if kind == "agent_message"]
                 assert said == [f"after {number}"]
             assert (await at_owner.until("turn/completed"))[-1]["params"]["threadId"] == thread_id
-        await _are_there(asked, [])
+        owned = await asyncio.to_thread(owners, database_url)
+        assert asked.urls[0] not in owned.values()
 
 
 async def test_the_mcp_front_replies_in_a_thread_of_another_node(

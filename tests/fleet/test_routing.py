@@ -1,8 +1,9 @@
 """Requests for threads of another node: whoever asks this one is answered as by that one."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ import pytest
 
 from protocol.contract.methods import METHODS
 from protocol.contract.specs import THREAD_READ
-from tests.support.harness import WireClient, methods_of, stdio_server
+from tests.support.harness import WireClient, methods_of, stdio_server, write_config
 from tests.support.mcp_peers.calls import asking
 from tests.support.model import Gate, calls, says
-from tests.support.threads.nodes import Nodes, running_nodes
+from tests.support.processes import running
+from tests.support.threads.nodes import Nodes, owners, running_nodes
 from tests.support.turn_tools.command_questions import QUESTION, command
 from tests.support.turns import start_turn, text_input
 
@@ -234,6 +236,62 @@ async def test_one_connection_follows_threads_of_two_owners(
                 assert read["thread"]["name"] == thread_id
 
 
+async def test_every_node_lists_the_loaded_threads_of_all(
+    tmp_path: Path, database_url: str
+) -> None:
+    alone = tmp_path / "alone"
+    async with running_nodes(tmp_path, database_url, 3) as nodes, AsyncExitStack() as stack:
+        write_config(alone, nodes.model.url)
+        # It passes no requests on, and gets none.
+        hidden = await stack.enter_async_context(running(alone, options=["--store", database_url]))
+        clients = [await stack.enter_async_context(node.client()) for node in (*nodes.all, hidden)]
+        first, second, third, apart = [await client.start_thread() for client in clients]
+        own = await clients[0].start_thread()
+        unloaded = await clients[1].start_thread()
+        await clients[1].call("thread/unsubscribe", {"threadId": unloaded, "unload": True})
+        await clients[1].start_thread(ephemeral=True)
+        listed = await clients[0].call("thread/loaded/list", {})
+        assert listed == {"data": [second, third, first, own], "nextCursor": None}
+        page = await clients[0].call("thread/loaded/list", {"limit": 2})
+        assert page == {"data": [second, third], "nextCursor": third}
+        rest = await clients[0].call("thread/loaded/list", {"cursor": third})
+        assert rest == {"data": [first, own], "nextCursor": None}
+        assert (await clients[2].call("thread/loaded/list", {}))["data"] == [
+            first, second, own, third
+        ]  # fmt: skip
+        assert (await clients[3].call("thread/loaded/list", {}))["data"] == [apart]
+
+
+async def test_a_folder_that_this_machine_lacks_is_named_by_the_command(
+    tmp_path: Path, database_url: str
+) -> None:
+    folder = tmp_path / "of another machine"
+    folder.mkdir()
+    async with running_nodes(tmp_path, database_url) as nodes:
+        owner, other = nodes.all
+        nodes.model.scripts = [says("one"), calls(command("echo hi")), says("two")]
+        async with owner.client() as at_owner, other.client() as client:
+            options = {**ASKS, "approvalPolicy": "never", "cwd": str(folder)}
+            thread_id = await at_owner.start_thread(**options)
+            await at_owner.turn(thread_id, "hi")
+            await at_owner.call("thread/unsubscribe", {"threadId": thread_id, "unload": True})
+            folder.rmdir()
+            resumed = await client.call("thread/resume", {"threadId": thread_id})
+            assert (resumed["cwd"], len(resumed["thread"]["turns"])) == (str(folder), 1)
+            await start_turn(client, thread_id, "go")
+            heard = await client.until("turn/completed")
+            (ran,) = [
+                item
+                for m in heard
+                if m["method"] == "item/completed"
+                and (item := m["params"]["item"])["type"] == "commandExecution"
+            ]
+            refused = f"{folder}: No such file or directory"
+            assert (ran["status"], ran["aggregatedOutput"]) == ("failed", refused)
+            assert nodes.model.items()[-1]["output"] == f"exec_command failed: {refused}"
+            assert heard[-1]["params"]["turn"]["status"] == "completed"
+
+
 async def test_a_thread_without_an_owner_is_taken_by_the_node_that_was_asked(
     tmp_path: Path, database_url: str
 ) -> None:
@@ -252,9 +310,8 @@ async def test_a_thread_without_an_owner_is_taken_by_the_node_that_was_asked(
             resumed = await client.call("thread/resume", {"threadId": thread_id})
             assert len(resumed["thread"]["turns"]) == 1
             await client.turn(thread_id, "again")
-            loaded = await client.call("thread/loaded/list", {})
-            assert loaded["data"] == [thread_id]
-            assert (await at_owner.call("thread/loaded/list", {}))["data"] == []
+            owned = await asyncio.to_thread(owners, database_url)
+            assert owned == {thread_id: other.urls[0]}
 
 
 async def test_what_a_node_refuses_comes_back_as_it_is(tmp_path: Path, database_url: str) -> None:

@@ -1,5 +1,6 @@
 """Signals for threads of another node: their owner takes them."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from tests.support.model import Gate, says
 from tests.support.receiver.signals import deliver
 from tests.support.receiver.stages import stage
-from tests.support.threads.nodes import running_nodes
+from tests.support.threads.nodes import owners, running_nodes
 from tests.support.turns import start_turn
 
 pytestmark = pytest.mark.postgresql
@@ -72,4 +73,5 @@ async def test_a_thread_without_an_owner_is_taken_for_its_signal(
             await at_owner.call("thread/unsubscribe", {**gone, "unload": True})
             await deliver(client, thread_id, mode="wake")
             await stage(client, "s1", "answered")
-            assert (await client.call("thread/loaded/list", {}))["data"] == [thread_id]
+            owned = await asyncio.to_thread(owners, database_url)
+            assert owned == {thread_id: other.urls[0]}

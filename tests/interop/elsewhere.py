@@ -23,7 +23,7 @@ from tests.support.harness import write_config
 from tests.support.model import ScriptedModel, says
 from tests.support.postgresql import prepare, running_cluster
 from tests.support.processes import EXECUTABLE, running
-from tests.support.threads.nodes import SECRET
+from tests.support.threads.nodes import SECRET, owners
 
 TURNS = 100
 NODES = 3
@@ -64,14 +64,14 @@ async def elsewhere(home: Path, **environment: str) -> AsyncIterator[str]:
                     await stack.enter_async_context(running(home, options=options, **environment))
                     for _ in range(NODES)
                 ]
-                *owners, asked = nodes
-                listener = Elsewhere(asked.urls[0], [owner.urls[0] for owner in owners])
+                *others, asked = nodes
+                listener = Elsewhere(asked.urls[0], [other.urls[0] for other in others])
                 async with listener.listening() as url:
                     yield url
                 assert listener.begun, "no thread was begun"
-                async with asked.client() as client:
-                    loaded = set((await client.call("thread/loaded/list", {}))["data"])
-                assert loaded.isdisjoint(listener.begun), (loaded, listener.begun)
+                owned = await asyncio.to_thread(owners, database_url)
+                there = [one for one in listener.begun if owned.get(one) == asked.urls[0]]
+                assert there == [], "the node that was asked has got threads"
 
 
 @asynccontextmanager

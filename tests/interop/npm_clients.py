@@ -28,13 +28,14 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 
 from tests.long.real_servers import Report
 from tests.support.fleet.elsewhere import Elsewhere, program
 from tests.support.harness import environment_without, write_config
 from tests.support.model import ScriptedModel, calls, says
 from tests.support.postgresql import prepare, running_cluster
-from tests.support.threads.nodes import running_nodes
+from tests.support.threads.nodes import owners, running_nodes
 
 RUN_S = 120.0
 PROGRAM = Path(sys.executable).with_name("app-server")
@@ -72,9 +73,8 @@ async def _ai_sdk_elsewhere(modules: Path, folder: Path, work: Path) -> None:
                     started = program(work, url)
                     thread_id = await _ai_sdk(modules, folder, work, started, nodes.model)
                 assert elsewhere.begun == [thread_id], elsewhere.begun
-                async with owner.client() as client:
-                    loaded = await client.call("thread/loaded/list", {})
-                    assert loaded["data"] == [thread_id], loaded
+                owned = await anyio.to_thread.run_sync(owners, database_url)
+                assert owned == {thread_id: owner.urls[0]}, owned
 
 
 async def _ai_sdk(

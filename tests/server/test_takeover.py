@@ -41,6 +41,9 @@ class OneDied:
     async def announce_settings(self, digest: str) -> None:
         return
 
+    async def loaded_elsewhere(self) -> Sequence[str]:
+        return []
+
     async def left_behind(self) -> Sequence[str]:
         left, self.left = self.left, []
         if not left:

@@ -14,6 +14,7 @@ from app_server.handlers.threads.shown import shown_thread, shown_turns, status_
 from app_server.handlers.threads.stored import is_written_elsewhere
 from app_server.handlers.views.pages import page_size
 from app_server.handlers.views.threads import read_state_of, read_state_of_row, thread_of_row
+from app_server.rpc.dispatch import storage_failed
 from app_server.threads.organization import FilingState
 from app_server.threads.rows import SUB_AGENT_KINDS, SortKey, ThreadQuery, ThreadRow, Within
 from protocol.jsonrpc.errors import invalid_params, invalid_request
@@ -235,8 +236,14 @@ async def list_threads(context: RequestContext, params: ThreadListParams) -> Thr
 async def list_loaded_threads(
     context: RequestContext, params: ThreadLoadedListParams
 ) -> ThreadLoadedListResponse:
-    """Page through the ids of loaded threads."""
+    """Page through the ids of loaded threads, with those of other nodes first."""
     ids = context.services.sessions.ids
+    if context.services.loaded_elsewhere is not None:
+        try:
+            elsewhere = await context.services.loaded_elsewhere()
+        except OSError as exc:
+            raise storage_failed(exc, "threads of other nodes cannot be listed") from exc
+        ids = [*(one for one in elsewhere if one not in ids), *ids]
     if params.cursor is not None:
         if params.cursor not in ids:
             raise invalid_request(

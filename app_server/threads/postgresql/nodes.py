@@ -102,6 +102,12 @@ SELECT id::text FROM threads
 WHERE tenant = (SELECT current_tenant()) AND has_work AND owner IS NOT NULL AND NOT {LIVES}
 ORDER BY random() LIMIT {MAX_LEFT_BEHIND}
 """
+_ELSEWHERE = """
+SELECT threads.id::text FROM threads JOIN nodes ON nodes.id = threads.owner
+WHERE threads.tenant = (SELECT current_tenant()) AND threads.owner <> %s
+    AND NOT nodes.dead AND nodes.is_reached
+ORDER BY threads.created_at_ms, threads.id
+"""
 _SHOWN = "UPDATE nodes SET settings_digest = %s WHERE id = %s RETURNING id"
 _OWNER = """
 SELECT nodes.id::text, CASE WHEN nodes.is_reached THEN nodes.address END
@@ -260,7 +266,7 @@ class PostgresNodes:
             values = self._settings.lease_s, self.id
             renewed = await (await session.execute(_RENEWED, values)).fetchone()
             if renewed is not None:
-                self._note_clock(renewed[0])
+                self._ahead_s = renewed[0] - time.monotonic()
             else:
                 logger.error("this node was taken for dead, and begins anew under another id")
                 self._lock, self._has_lock, self.id = None, False, uuid.uuid4()
@@ -268,7 +274,7 @@ class PostgresNodes:
         if self._lock is None:
             announced = announcement(self.id, self._settings, self._settings_digest)
             self._lock, now_s = await _one(session, ANNOUNCED, *announced)
-            self._note_clock(now_s)
+            self._ahead_s = now_s - time.monotonic()
         self._renew_at = sent + RENEW_SHARE * self._settings.lease_s
         self.held_until = sent + self._settings.lease_s
         was_lost, self.is_held = not self.is_held, True
@@ -276,9 +282,6 @@ class PostgresNodes:
             self._tell(LeaseRenewed())
         else:
             self._wake()
-
-    def _note_clock(self, now_s: float) -> None:
-        self._ahead_s = now_s - time.monotonic()
 
     @property
     def next_death(self) -> anyio.Event:
@@ -394,6 +397,11 @@ class PostgresNodes:
         """Show the digest of this server's settings; see Nodes.announce_settings."""
         self._settings_digest = digest
         await anyio.to_thread.run_sync(self._asked, _SHOWN, digest, self.id)
+
+    async def loaded_elsewhere(self) -> Sequence[str]:
+        """Return the threads that others of the group write; see Nodes.loaded_elsewhere."""
+        rows = await anyio.to_thread.run_sync(self._asked, _ELSEWHERE, self.id)
+        return [thread_id for (thread_id,) in rows]
 
     async def left_behind(self) -> Sequence[str]:
         """Return threads that a dead node had at work; see Nodes.left_behind."""

@@ -25,7 +25,7 @@ async def test_the_page_goes_on_after_a_restart(tmp_path: Path) -> None:
         await page.get_by_text("No server yet").wait_for()
         await page.get_by_text("No server answers there. Start one with").wait_for()
         async with serve(home, listen=[address]) as served:
-            inspected = Inspected(served, page)
+            inspected = Inspected(page, served)
             await page.get_by_text("connected", exact=True).wait_for()
             await inspected.start_thread()
             await inspected.send_message("Before the restart")

@@ -30,7 +30,7 @@ from pathlib import Path
 
 import anyio
 
-from tests.interop.editors.vscode import acp_client, codex_chat, sample_extension
+from tests.interop.editors.vscode import PROFILES, acp_client, codex_chat, sample_extension
 from tests.interop.elsewhere import Program, elsewhere, own_program, program_elsewhere
 from tests.long.real_servers import Report
 from tests.support.harness import environment_without, write_config
@@ -177,7 +177,7 @@ async def _in_sample_extension(
 async def _in_codex_chat(server: Program, program: str, work: Path) -> str:
     work.mkdir()
     async with (
-        _model(work / "home", allowed=work / "made") as model,
+        _model(work / "home", PROFILES, allowed=work / "made") as model,
         server(work / "home") as started,
         codex_chat(program, started, work) as chat,
     ):
@@ -251,11 +251,13 @@ async def _run(
 
 
 @asynccontextmanager
-async def _model(home: Path, *, allowed: Path | None = None) -> AsyncIterator[ScriptedModel]:
+async def _model(
+    home: Path, tables: str = "", *, allowed: Path | None = None
+) -> AsyncIterator[ScriptedModel]:
     """Serve a model that answers, after making the file `allowed`, and set `home` up for it."""
     async with ScriptedModel().serve() as model:
         window = "model_context_window = 100000\n"
-        write_config(home, model.url, f'approval_policy = "untrusted"\n{window}')
+        write_config(home, model.url, f'approval_policy = "untrusted"\n{window}{tables}')
         if allowed is not None:
             model.scripts.append(calls(_touch(allowed)))
         model.scripts.append(says(*ANSWER))

@@ -35,6 +35,24 @@ CODEX_BINARY = "node_modules/@openai/codex-linux-x64/vendor/x86_64-unknown-linux
 """Where VS Code looks for Codex in `chat.agentHost.codexAgent.sdkRoot`, on Linux with x64."""
 
 
+PROFILES = """
+[permissions.vscode-workspace]
+extends = ":workspace"
+filesystem = { ":root" = "deny", ":minimal" = "read", ":tmpdir" = "write", ":slash_tmp" = "read" }
+network = { enabled = false }
+
+[permissions.vscode-workspace-network]
+extends = "vscode-workspace"
+network = { enabled = true }
+
+[permissions.vscode-workspace-read-only]
+extends = "vscode-workspace"
+filesystem = { ":workspace_roots" = { "." = "read" } }
+"""
+"""Profiles that VS Code gives the server which it starts, and names in requests: the settings of
+nodes that it did not start need them."""
+
+
 class Sample:
     """A window that has the sample extension."""
 

@@ -18,10 +18,9 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Inspected:
-    """A server, and the page that looks into it."""
+class InspectorPage:
+    """The page that looks into a server."""
 
-    served: Served
     page: "Page"
 
     async def start_thread(self) -> None:
@@ -56,6 +55,13 @@ class Inspected:
         await self.page.get_by_text(text).first.wait_for()
 
 
+@dataclass
+class Inspected(InspectorPage):
+    """The page that looks into a server under test."""
+
+    served: Served
+
+
 @asynccontextmanager
 async def inspect(home: Path, **options: Any) -> AsyncIterator[Inspected]:
     """Run a server and show its inspector, connected, while the context lasts."""
@@ -64,7 +70,7 @@ async def inspect(home: Path, **options: Any) -> AsyncIterator[Inspected]:
         inspector_page(ServerAddress(served.urls[0])) as page,
     ):
         await page.get_by_text("connected", exact=True).wait_for()
-        yield Inspected(served, page)
+        yield Inspected(page, served)
 
 
 @asynccontextmanager

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psycopg
+
 from tests.support.fleet.proxy import NodeProxy
 from tests.support.harness import write_config
 from tests.support.model import ScriptedModel
@@ -27,6 +29,14 @@ class Nodes:
     def home(self, number: int) -> Path:
         """Return the home folder of a node."""
         return self.folder / f"node{number}"
+
+
+def owners(database_url: str) -> dict[str, str]:
+    """Return the threads that nodes have loaded, and the addresses of these. Blocks."""
+    statement = """SELECT threads.id::text, nodes.address FROM threads
+        JOIN nodes ON nodes.id = threads.owner WHERE NOT nodes.dead"""
+    with psycopg.connect(database_url) as connection:
+        return dict(connection.execute(statement).fetchall())
 
 
 @asynccontextmanager
