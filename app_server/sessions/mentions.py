@@ -19,7 +19,7 @@ from app_server.mcp.servers.waits import WantedServers
 from app_server.mcp_wire.errors import McpError
 from app_server.models.prompt.request import message
 from app_server.models.prompt.user_input import TurnInput, skill_message
-from app_server.sessions.environment_context import ThreadSkills
+from app_server.sessions.environment_messages import ThreadSkills
 from app_server.turns.context import ThreadContext
 from app_server.turns.recorder import TurnRecorder
 from protocol.model import JsonObject

@@ -10,7 +10,7 @@ import anyio.abc
 
 from app_server.config.values import Config
 from app_server.mcp.catalog.config import McpSettings
-from app_server.sessions.environment_context import (
+from app_server.sessions.environment_messages import (
     EnvironmentMessages,
     ThreadInstructions,
     ThreadSkills,

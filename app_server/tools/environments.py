@@ -3,6 +3,7 @@
 Source: docs/environments.md, "Threads in an environment"; docs/tools.md, "Sandbox".
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import anyio
@@ -19,6 +20,7 @@ from app_server.turns.context import ThreadContext
 from app_server.turns.slot import RunningTurn
 from protocol.exec.processes import ExecGrant, WorkPolicy
 from protocol.log.rollout import LOCAL, WorkingFolder
+from protocol.model import JsonObject
 from protocol.turns.policy import (
     DangerFullAccessSandboxPolicy,
     ReadOnlySandboxPolicy,
@@ -194,3 +196,9 @@ def _policy_there(policy: SandboxPolicy, sandbox_policy: EffectivePolicy) -> San
         case _:
             # Somebody else's sandbox is around this machine alone; there nothing confines.
             return DangerFullAccessSandboxPolicy()
+
+
+def environment_member(environments: Sequence[str]) -> JsonObject:
+    """Describe the argument `environment_id`, with the ids that a call can choose from."""
+    description = "The machine to work on, whose paths are meant; the first one if left out."
+    return {"type": "string", "description": description, "enum": list(environments)}

@@ -1,6 +1,8 @@
 """Tools `exec_command` and `write_stdin`: a command line, and input for one that runs.
 
-A command runs in a shell, within what confines the turn; it may go on behind the turns.
+From top to bottom: their arguments, with the names, types and defaults of Codex 0.169, since models
+know them; how a command runs in a shell, within what confines the turn, and perhaps goes on behind
+the turns; what is written to one that does.
 Source: docs/tools.md, "Commands", "Approvals and rules".
 """
 
@@ -9,9 +11,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import Annotated, cast
 
 import anyio
 import anyio.to_thread
+from pydantic import Field, StringConstraints
 
 from app_server.host.commands.local_commands import InputClosed
 from app_server.host.commands.output import KeptOutput
@@ -23,25 +27,25 @@ from app_server.patch.in_command import may_be_patch
 from app_server.permissions.commands.wrappers import read_command, run_by
 from app_server.permissions.sandbox.policy import UNRESTRICTED, EffectivePolicy
 from app_server.permissions.shell.actions import command_actions
-from app_server.permissions.verdict import CommandFacts, NeedsApproval, Refuse, Run, Verdict
-from app_server.tools.apply_patch import ApplyPatch
-from app_server.tools.command_arguments import (
-    EXEC_COMMAND,
-    STDIN_DECLARATION,
-    WRITE_STDIN,
-    ExecArguments,
-    StdinArguments,
-    exec_declaration,
+from app_server.permissions.verdict import (
+    CommandFacts,
+    NeedsApproval,
+    Refuse,
+    Run,
+    SandboxPermissions,
+    Verdict,
 )
+from app_server.tools.apply_patch import ApplyPatch
 from app_server.tools.environments import (
     FoundEnvironment,
     NoEnvironment,
     TurnEnvironments,
+    environment_member,
     work_policy,
 )
 from app_server.turns.approval.asking import Decision
 from app_server.turns.approval.commands import CommandRequest
-from app_server.turns.calls import BadCall, RequestedCall
+from app_server.turns.calls import BadCall, RequestedCall, ToolArguments, function_declaration
 from app_server.turns.commands import (
     BYTES_PER_TOKEN,
     NOT_STARTED,
@@ -56,6 +60,146 @@ from app_server.turns.slot import RunningTurn
 from app_server.turns.tools import TurnTool
 from protocol.model import Json, JsonObject
 from protocol.turns.items import CommandExecutionThreadItem, TerminalInteractionNotification
+
+EXEC_COMMAND = "exec_command"
+WRITE_STDIN = "write_stdin"
+
+YIELD_MS = 10_000
+MIN_YIELD_MS, MAX_YIELD_MS = 250, 30_000
+POLL_MS = 5_000
+MAX_POLL_MS = 300_000
+"""A wait for output without input; `POLL_MS` is the least."""
+
+OUTPUT_TOKENS = 10_000
+MAX_LINE_CHARS = 100_000
+"""Of a command line; the system takes 128 KiB as one argument."""
+MAX_CHARS = 1_000_000
+"""Of input in one call."""
+
+_Line = Annotated[str, StringConstraints(max_length=MAX_LINE_CHARS, pattern=r"^[^\x00]*$")]
+_Number = Annotated[float, Field(ge=0, le=1e12)]
+"""The declaration says `number`, and models send 1000.0 for 1000."""
+
+
+class ExecArguments(ToolArguments):
+    """Of `exec_command`."""
+
+    cmd: _Line
+    workdir: Annotated[str, StringConstraints(max_length=4096, pattern=r"^[^\x00]*$")] | None = None
+    shell: Annotated[str, StringConstraints(max_length=4096, pattern=r"^[^\x00]*$")] | None = None
+    tty: bool = False
+    login: bool = True
+    yield_time_ms: _Number = YIELD_MS
+    max_output_tokens: _Number = OUTPUT_TOKENS
+    sandbox_permissions: SandboxPermissions = "use_default"
+    justification: str | None = None
+    prefix_rule: tuple[str, ...] | None = None
+    environment_id: str | None = None
+
+    @property
+    def yield_s(self) -> float:
+        """Seconds to wait for its end."""
+        return min(max(self.yield_time_ms, MIN_YIELD_MS), MAX_YIELD_MS) / 1000
+
+
+class StdinArguments(ToolArguments):
+    """Of `write_stdin`."""
+
+    session_id: Annotated[float, Field(ge=0, le=1e12, multiple_of=1)]
+    chars: Annotated[str, StringConstraints(max_length=MAX_CHARS)] = ""
+    yield_time_ms: _Number | None = None
+    max_output_tokens: _Number = OUTPUT_TOKENS
+
+    @property
+    def yield_s(self) -> float:
+        """Seconds to wait for output."""
+        wanted = self.yield_time_ms
+        if self.chars:
+            return min(max(wanted or 0, MIN_YIELD_MS), MAX_YIELD_MS) / 1000
+        return min(max(wanted or 0, POLL_MS), MAX_POLL_MS) / 1000
+
+
+def _member(kind: str, description: str, **more: object) -> JsonObject:
+    return {"type": kind, "description": description, **more}
+
+
+_BUDGET = _member(
+    "number",
+    f"Most tokens of output to return; {OUTPUT_TOKENS} if left out. Longer output is cut in the "
+    "middle, and the settings may allow less.",
+)
+
+EXEC_DECLARATION = function_declaration(
+    EXEC_COMMAND,
+    "Run a command line in a shell. Returns what it printed when it ends, or a session id for "
+    f"`{WRITE_STDIN}` if it still runs after `yield_time_ms`.",
+    {
+        "cmd": _member("string", "The command line."),
+        "workdir": _member(
+            "string",
+            "The folder to run it in; relative to the folder of the turn, which it is if left out.",
+        ),
+        "shell": _member("string", "Name or path of the shell; the user's if left out."),
+        "tty": _member(
+            "boolean",
+            "True runs it at a terminal, and keeps its input open; false, the default, with pipes "
+            "and without input.",
+        ),
+        "login": _member("boolean", "Whether the shell reads its profile first; true if left out."),
+        "yield_time_ms": _member(
+            "number",
+            f"How long to wait for its end, in ms: {MIN_YIELD_MS} to {MAX_YIELD_MS}, "
+            f"{YIELD_MS} if left out.",
+        ),
+        "max_output_tokens": _BUDGET,
+        "sandbox_permissions": _member(
+            "string",
+            "`require_escalated` asks the user to let it run outside of the sandbox; "
+            "`use_default` if left out.",
+            enum=["use_default", "require_escalated"],
+        ),
+        "justification": _member(
+            "string", "With `require_escalated`: the question to the user, in one sentence."
+        ),
+        "prefix_rule": _member(
+            "array",
+            "With `require_escalated`: the first words of `cmd` which the user may allow for good, "
+            'such as ["git", "pull"].',
+            items={"type": "string"},
+        ),
+    },
+    ["cmd"],
+)
+
+STDIN_DECLARATION = function_declaration(
+    WRITE_STDIN,
+    f"Write to a command that `{EXEC_COMMAND}` left running, and return what it printed since the "
+    "last time.",
+    {
+        "session_id": _member("number", "The session id of the command."),
+        "chars": _member(
+            "string", "What to write; control characters count. Nothing is written if left out."
+        ),
+        "yield_time_ms": _member(
+            "number",
+            f"How long to wait for output, in ms: {MIN_YIELD_MS} to {MAX_YIELD_MS} after writing, "
+            f"{MIN_YIELD_MS} if left out; without `chars` {POLL_MS} to {MAX_POLL_MS}.",
+        ),
+        "max_output_tokens": _BUDGET,
+    },
+    ["session_id"],
+)
+
+
+def exec_declaration(environments: Sequence[str]) -> JsonObject:
+    """Declare `exec_command`, where commands can run in these environments; the first is meant."""
+    if len(environments) < 2:
+        return EXEC_DECLARATION
+    parameters = cast(dict[str, JsonObject], EXEC_DECLARATION["parameters"])
+    place = environment_member(environments)
+    properties = {**parameters["properties"], "environment_id": place}
+    return {**EXEC_DECLARATION, "parameters": {**parameters, "properties": properties}}
+
 
 STAYS = "no command leaves the sandbox in plan mode, or in a review of code"
 

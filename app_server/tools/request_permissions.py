@@ -15,8 +15,12 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from app_server.models.catalogue.models import ModelFeatures
-from app_server.tools.command_arguments import environment_member
-from app_server.tools.environments import EnvironmentNotKnown, NoEnvironment, TurnEnvironments
+from app_server.tools.environments import (
+    EnvironmentNotKnown,
+    NoEnvironment,
+    TurnEnvironments,
+    environment_member,
+)
 from app_server.turns.approval.permissions import PermissionRequest
 from app_server.turns.calls import (
     BadCall,

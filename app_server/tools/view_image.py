@@ -14,11 +14,11 @@ from app_server.models.prompt.images import MAX_IMAGE_BYTES, BadImage, image_url
 from app_server.permissions.sandbox.policy import EffectivePolicy, Ruling, resolved
 from app_server.permissions.sandbox.roots import RootChanged
 from app_server.runtime.files.reaching import NotReached, open_file
-from app_server.tools.command_arguments import environment_member
 from app_server.tools.environments import (
     FoundEnvironment,
     NoEnvironment,
     TurnEnvironments,
+    environment_member,
     read_elsewhere,
 )
 from app_server.turns.calls import BadCall, RequestedCall, ToolArguments, function_declaration, text

@@ -8,7 +8,7 @@ from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.views.pages import cursor_number
 from app_server.sessions.user_shell import DEFAULT_S, UserCommand
-from app_server.tools.command_arguments import MAX_LINE_CHARS
+from app_server.tools.exec_command import MAX_LINE_CHARS
 from app_server.turns.commands import ThreadCommand, ThreadCommands
 from protocol.cursors import is_offset
 from protocol.host.terminals import (

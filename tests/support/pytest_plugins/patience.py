@@ -61,7 +61,7 @@ WAITS = {
     "app_server.permissions.rules": ("LOCK_S",),
     "app_server.runtime.http.callback_port": ("HEAD_S",),
     "app_server.runtime.http.peer_user": ("LOOK_S",),
-    "app_server.sessions.environment_context": ("ASK_S",),
+    "app_server.sessions.environment_messages": ("ASK_S",),
     "app_server.threads.files.filing": ("LOCK_WAIT_S",),
     "app_server.threads.files.locks": ("SHORT_S",),
 }

@@ -18,8 +18,7 @@ from app_server.models.prompt.environment_context import (
     kind_of,
 )
 from app_server.models.prompt.request import message
-from app_server.sessions import environment_context
-from app_server.sessions import environment_context as instructions_module
+from app_server.sessions import environment_messages
 from tests.support.harness import WAIT_S, Served, WireClient, claim, serve
 
 FULL = {"type": "dangerFullAccess"}
@@ -220,7 +219,7 @@ async def test_a_folder_that_does_not_answer_is_left_out(
         first = served.services.sessions.get(await client.start_thread())
         reads = first.context.server.folder_reads
         with monkeypatch.context() as patch:
-            patch.setattr(instructions_module, "read_instructions", hang)
+            patch.setattr(environment_messages, "read_instructions", hang)
             reads.read_s = 0.05
             result = await started(client, cwd=str(folder))
         assert result["instructionSources"] == []
@@ -241,16 +240,16 @@ async def test_a_setting_that_does_not_fit_refuses_the_thread(tmp_path: Path) ->
 async def test_the_machine_is_named_by_its_own_words(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("SHELL", "/usr/bin/fish")
     monkeypatch.setenv("TZ", "Europe/Berlin")
-    assert (environment_context.shell_name(), environment_context.timezone_name()) == (
+    assert (environment_messages.shell_name(), environment_messages.timezone_name()) == (
         "fish",
         "Europe/Berlin",
     )
     monkeypatch.setenv("TZ", ":/etc/localtime")
-    assert environment_context.timezone_name() is None
+    assert environment_messages.timezone_name() is None
     zone = tmp_path / "zoneinfo" / "Asia" / "Tokyo"
     zone.parent.mkdir(parents=True)
     zone.touch()
     (tmp_path / "localtime").symlink_to(zone)
     monkeypatch.delenv("TZ")
     link = tmp_path / "localtime"
-    assert await anyio.to_thread.run_sync(environment_context.timezone_name, link) == "Asia/Tokyo"
+    assert await anyio.to_thread.run_sync(environment_messages.timezone_name, link) == "Asia/Tokyo"

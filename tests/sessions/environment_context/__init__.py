@@ -1,1 +1,0 @@
-"""Tests of app_server/sessions/environment_context.py."""

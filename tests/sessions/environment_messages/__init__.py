@@ -1,0 +1,1 @@
+"""Tests of app_server/sessions/environment_messages.py."""
