@@ -108,6 +108,13 @@ LOOK_S = 0.5
 
 MAX_LOOK_SHARE = 0.05
 """Of the time that is spent on looking; with very many threads the looks are rarer."""
+MAX_LOOK_S = 5.0
+"""Between two looks at most: one may also last as the disk or the database did not answer."""
+
+
+def pause_after(look_s: float) -> float:
+    """Return the seconds between a look of `look_s` at what other servers do and the next one."""
+    return min(max(LOOK_S, look_s / MAX_LOOK_SHARE), MAX_LOOK_S)
 
 
 class SignalConflict(Exception):
@@ -403,7 +410,7 @@ class Signals:
             except Exception:
                 logger.exception("what other servers wrote is read later")
             spent_s = anyio.current_time() - began_s
-            await anyio.sleep(max(LOOK_S, spent_s / MAX_LOOK_SHARE))
+            await anyio.sleep(pause_after(spent_s))
 
     async def _look_at_ledger(self) -> None:
         version = await anyio.to_thread.run_sync(self._ledger.version)

@@ -53,8 +53,6 @@ REPLACED_S = 8.0
 """After which another server is started in the place of the one that was killed."""
 STOPPED_S = 30.0
 LOOK_S = 0.05
-SENDERS = 30
-"""Connections over which signals are delivered."""
 BOUND_S = 240.0
 """For what must happen at last."""
 
@@ -283,29 +281,24 @@ class _Run:
 
     async def _deliver(self, name: str, seconds: float, fault: "asyncio.Task[None]") -> _Signals:
         """Deliver signals to all threads over all servers, evenly while a fault lasts."""
-        threads = list(self._told.accepted)
-        wanted = [
-            (threads[number % len(threads)], number // len(threads) + 1)
-            for number in range(self._signals)
-        ]
         began_s, signals = time.monotonic(), _Signals()
+        threads = list(self._told.accepted)
+        of_each = self._signals // len(threads)
 
-        async def send(first: int) -> None:
-            shares = list(range(first, len(wanted), SENDERS))
-            node = first
-            while shares:
+        async def send(order: int, thread_id: str) -> None:
+            number, node = 0, order
+            while number < of_each:
                 running = self._fleet.nodes[node % NODES].running
                 node += 1
                 try:
                     if running is not None:
                         async with running.client() as client:
-                            while shares:
-                                at_s = began_s + seconds * shares[0] / len(wanted)
+                            while number < of_each:
+                                at_s = began_s + seconds * number / of_each
                                 await asyncio.sleep(max(0.0, at_s - time.monotonic()))
-                                thread_id, number = wanted[shares[0]]
-                                sender = f"{name} to {threads.index(thread_id)},"
+                                sender = f"{name} to {order},"
                                 await deliver(client, self._told, thread_id, sender, number)
-                                shares.pop(0)
+                                number += 1
                                 signals.acknowledged += 1
                                 signals.in_time += not fault.done()
                 except WireError as exc:
@@ -316,7 +309,7 @@ class _Run:
                     pass
                 await asyncio.sleep(PAUSE_S)
 
-        await asyncio.gather(*map(send, range(SENDERS)))
+        await asyncio.gather(*(send(*one) for one in enumerate(threads)))
         return signals
 
     def _statuses(self, before: _Before, counts: Callable[[OpenTurn], bool]) -> "Counter[str]":

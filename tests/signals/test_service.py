@@ -26,6 +26,7 @@ from app_server.signals.service import (
     Signals,
     SignalUnknown,
     TooManyWaiting,
+    pause_after,
 )
 from app_server.threads.failures import Holder, ThreadBusy, ThreadNotFound
 from app_server.threads.files.ledger import Ledger
@@ -808,3 +809,8 @@ async def test_old_signals_are_forgotten_with_each_hour_also_after_a_failure(
         with anyio.fail_after(WAIT_S):
             await enough.wait()
     assert asked[:3] == [NOW_MS] * 3
+
+
+def test_looks_at_other_servers_are_never_far_apart() -> None:
+    # A short one, one at very many threads, and one that waited for a database that was away.
+    assert [pause_after(look_s) for look_s in (0.001, 0.1, 30.0)] == [0.5, 2.0, 5.0]
