@@ -46,6 +46,17 @@ Keep: TypeAlias = Callable[[Tokens, Issuer], Awaitable[None]]
 """Signs in with tokens; raises AccountError."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallbackPorts:
+    """Ports that the issuer sends browsers back to, and the waits for one that is busy."""
+
+    ports: tuple[int, ...] = (1455, 1457)
+    pause_s: float = 0.2
+    """Between attempts to bind it."""
+    cancel_s: float = 2.0
+    """For asking its holder to give its sign-in up."""
+
+
 @dataclass(frozen=True, slots=True)
 class BrowserWishes:
     """Options of one browser sign-in."""
@@ -56,6 +67,7 @@ class BrowserWishes:
     """Workspaces that may be signed in to; none means any."""
     hosted_page: str | None = None
     """Brand of the page of the service that the browser ends on; None: a page of ours."""
+    callback: CallbackPorts = field(default_factory=CallbackPorts)
 
 
 class Flow(Protocol):
@@ -168,15 +180,8 @@ class LoginAttempts:
         self._report(attempt.id, error)
 
 
-PORTS = (1455, 1457)
-"""Ports that the issuer sends browsers back to."""
-
 TRIES = 10
-TRY_PAUSE_S = 0.2
-"""Attempts to bind a busy port, and the seconds between them."""
-
-CANCEL_S = 2.0
-"""For asking the holder of a port to give its sign-in up."""
+"""Attempts to bind a busy port."""
 
 MAX_BROWSER_WAIT_S = 10 * 60.0
 """Seconds for the user to sign in."""
@@ -232,7 +237,7 @@ class BrowserLogin:
             RpcError: no port is free.
         """
         try:
-            return cls(Issuer.for_sign_in(), wishes, await _listen())
+            return cls(Issuer.for_sign_in(), wishes, await _listen(wishes.callback))
         except LoginFailed as exc:
             raise internal_error(f"failed to start login server: {exc}", "loginFailed") from exc
 
@@ -323,8 +328,8 @@ def _refusal(error: str, description: str) -> LoginFailed:
     return LoginFailed(f"Sign-in failed: {(description.strip() or error)[:MAX_DETAIL]}")
 
 
-async def _listen() -> LoopbackListener:
-    for port in PORTS:
+async def _listen(callback: CallbackPorts) -> LoopbackListener:
+    for port in callback.ports:
         for number in range(TRIES):
             try:
                 return await LoopbackListener.open(port)
@@ -332,16 +337,16 @@ async def _listen() -> LoopbackListener:
                 if exc.errno != errno.EADDRINUSE:
                     raise LoginFailed(f"cannot listen on port {port}: {exc.strerror}") from exc
                 if number == 0:
-                    await _ask_for_port(port)
-                await anyio.sleep(TRY_PAUSE_S)
-    raise LoginFailed(f"Port 127.0.0.1:{PORTS[-1]} is already in use")
+                    await _ask_for_port(port, callback.cancel_s)
+                await anyio.sleep(callback.pause_s)
+    raise LoginFailed(f"Port 127.0.0.1:{callback.ports[-1]} is already in use")
 
 
-async def _ask_for_port(port: int) -> None:
+async def _ask_for_port(port: int, bound_s: float) -> None:
     """Ask the listener on the port to cancel its sign-in, as Codex does."""
     request = f"GET /cancel HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n"
     try:
-        with anyio.move_on_after(CANCEL_S):
+        with anyio.move_on_after(bound_s):
             async with await anyio.connect_tcp("127.0.0.1", port) as stream:
                 await stream.send(request.encode())
                 await stream.receive()

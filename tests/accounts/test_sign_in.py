@@ -19,6 +19,7 @@ from tests.support.accounts.account import (
     PLUS,
     account,
     browse,
+    call_back,
     callback_of,
     completed,
     keep,
@@ -181,25 +182,22 @@ async def test_what_the_token_endpoint_answers_is_bounded_and_not_repeated(
 async def test_a_port_that_another_sign_in_holds_is_asked_for_and_else_the_next_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.accounts.login.TRY_PAUSE_S", 0)
     async with server(tmp_path / "a", monkeypatch) as (_, _, first):
         url = (await first.call("account/login/start", {"type": "chatgpt"}))["authUrl"]
         port = urlsplit(callback_of(url)).port
-        async with server(tmp_path / "b", monkeypatch) as (_, _, second):
-            monkeypatch.setattr("app_server.accounts.login.TRY_PAUSE_S", 0.05)
-            monkeypatch.setattr("app_server.accounts.login.PORTS", (port,))
+        assert port is not None
+        async with server(tmp_path / "b", monkeypatch) as (_, served, second):
+            call_back(served, port, pause_s=0.05)
             answer = await second.call("account/login/start", {"type": "chatgpt"})
             assert callback_of(answer["authUrl"]) == callback_of(url)
             assert await failure_of(first) == "Login server error: Login cancelled"
     with socket.create_server(("127.0.0.1", 0)) as held:
         busy = held.getsockname()[1]
-        monkeypatch.setattr("app_server.accounts.login.TRY_PAUSE_S", 0)
-        monkeypatch.setattr("app_server.accounts.login.CANCEL_S", 0.01)
-        async with server(tmp_path / "c", monkeypatch) as (_, _, client):
-            monkeypatch.setattr("app_server.accounts.login.PORTS", (busy, 0))
+        async with server(tmp_path / "c", monkeypatch) as (_, served, client):
+            call_back(served, busy, 0, pause_s=0, cancel_s=0.01)
             url = (await client.call("account/login/start", {"type": "chatgpt"}))["authUrl"]
             assert urlsplit(callback_of(url)).port not in (busy, None)
-            monkeypatch.setattr("app_server.accounts.login.PORTS", (busy,))
+            call_back(served, busy, pause_s=0, cancel_s=0.01)
             error = await client.refusal("account/login/start", {"type": "chatgpt"})
             assert (error.code, error.data) == (-32603, {"code": "loginFailed"})
             text = f"failed to start login server: Port 127.0.0.1:{busy} is already in use"

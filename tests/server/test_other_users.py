@@ -27,7 +27,7 @@ from app_server.permissions.network import NetworkPolicy
 from app_server.permissions.sandbox.policy import EffectivePolicy
 from app_server.runtime.http.peer_user import HOW_TO_LET_IN
 from app_server.transport.address import TcpAddress, UnixAddress
-from tests.support.accounts.account import callback_of
+from tests.support.accounts.account import call_back, callback_of
 from tests.support.accounts.issuer_peer import IssuerPeer
 from tests.support.apps.demo_apps import DEMO, thread_with_apps
 from tests.support.harness import claim, serve
@@ -132,6 +132,7 @@ async def answers_to_another_user(
         )
         # The kernel looks at the file's mode first.
         unix.chmod(0o666)
+        call_back(served, 0)
         client = await enter(served.client())
         await thread_with_apps(client)
         offline = await client.call("thread/start", {"modelProvider": "offline"})

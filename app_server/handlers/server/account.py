@@ -32,7 +32,7 @@ from app_server.accounts.credentials import (
     plan_name,
 )
 from app_server.accounts.issuer import Issuer
-from app_server.accounts.login import BrowserWishes, Flow, LoginAttempts
+from app_server.accounts.login import BrowserWishes, CallbackPorts, Flow, LoginAttempts
 from app_server.accounts.store import Tokens, external_credentials
 from app_server.accounts.usage import (
     AccountUsage,
@@ -115,6 +115,8 @@ class AccountNews:
         self._announced = _news(self._accounts.current())
         self.attempts = LoginAttempts(services.tasks, self.keep, self.notify_end)
         """The sign-ins that wait for their users."""
+        self.callback = CallbackPorts()
+        """Of sign-ins in a browser that start from now on."""
         self._accounts.subscribe(self._changed)
 
     async def keep(self, tokens: Tokens, issuer: Issuer) -> None:
@@ -309,6 +311,7 @@ async def _wait_for_user(
             originator=context.client.info.name,
             workspaces=settings.workspaces,
             hosted_page=brand if params.use_hosted_login_success_page else None,
+            callback=context.services.part(AccountNews).callback,
         )
         open_flow = partial(browser.open, wishes)
     attempt = await context.services.part(AccountNews).attempts.start(open_flow)

@@ -6,6 +6,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from tests.support.accounts.account import call_back
 from tests.support.clients.older import OldClient, events, old_client, text
 from tests.support.harness import WAIT_S, claim, environment_without, serve, write_config
 from tests.support.model import ScriptedModel, calls, says
@@ -147,10 +148,10 @@ async def test_the_mcp_server_speaks_it_too(tmp_path: Path) -> None:
 
 @claim("older:accounts")
 async def test_signing_in_and_out_is_notified_in_the_older_form_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("app_server.accounts.login.PORTS", (0,))
     async with serve(tmp_path) as served, old_client(served) as client:
+        call_back(served, 0)
         await client.call("getUserAgent")
         await client.call("account/login/start", {"type": "apiKey", "apiKey": "sk-1"})
         await client.until("authStatusChange")

@@ -16,6 +16,8 @@ from app_server.accounts.account_settings import AccountSettings
 
 # Imported here so that no test waits for them.
 from app_server.accounts.accounts import Accounts
+from app_server.accounts.login import CallbackPorts
+from app_server.handlers.server.account import AccountNews
 from tests.support.accounts.issuer_peer import IssuerPeer
 from tests.support.harness import (
     WAIT_S,
@@ -43,8 +45,15 @@ async def server(
             file = home / "config.toml"
             text = file.read_text()
             file.write_text(text.replace('name = "scripted"\n', f'name = "scripted"\n{PROVIDER}\n'))
+            call_back(served, 0)
             async with served.client() as client:
                 yield issuer, served, client
+
+
+def call_back(served: Served, *ports: int, **waits: float) -> None:
+    """Let browsers come back to the first of the ports that is free, 0 for any."""
+    callback = CallbackPorts(ports=ports, **waits)
+    served.services.part(AccountNews).callback = callback
 
 
 async def browse(url: str, **query: str) -> tuple[int, str | None, str]:

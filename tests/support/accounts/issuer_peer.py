@@ -63,9 +63,8 @@ class IssuerPeer:
     """Path and body of every POST."""
 
     def use(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Be the issuer of this process, and let browsers come back to any free port."""
+        """Be the issuer of this process."""
         monkeypatch.setenv("CODEX_APP_SERVER_LOGIN_ISSUER", self.url)
-        monkeypatch.setattr("app_server.accounts.login.PORTS", (0,))
 
     def agree(self, auth_url: str) -> dict[str, str]:
         """Give a code, as if the user had agreed; returns the query for the callback."""

@@ -17,7 +17,7 @@ WAITS = {
         "IssuerAccess.revoke_s",
         "REFRESH_S",
     ),
-    "app_server.accounts.login": ("CANCEL_S",),
+    "app_server.accounts.login": ("CallbackPorts.cancel_s",),
     "app_server.accounts.store": ("AuthStore.lock_wait_s", "AuthStore.write_wait_s"),
     "app_server.accounts.web": ("REQUEST_S", "AccountWeb.request_s"),
     "app_server.apps.routes.backing": ("RouteBounds.close_s", "RouteBounds.delivery_s"),
