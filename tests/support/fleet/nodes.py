@@ -11,7 +11,7 @@ from tests.support.fleet.proxy import DatabaseProxy, NodeProxy
 from tests.support.harness import write_config
 from tests.support.model import ScriptedModel
 from tests.support.postgresql import ROLE, Cluster, name_of
-from tests.support.processes import Running, running
+from tests.support.processes import Running, running, started
 from tests.support.threads.nodes import SECRET
 
 LEASE_S = 3
@@ -32,10 +32,13 @@ class FleetNode:
         self._stack = AsyncExitStack()
         self.running: Running | None = None
 
-    async def start(self) -> None:
-        """Start the server, and wait until it listens."""
+    async def start(self, version: Path | None = None) -> None:
+        """Start the server, from a folder with another version of it, until it listens."""
+        variables = {"APP_SERVER_STORE": self._url, "LOG_LEVEL": "warning"}
         self.running = await self._stack.enter_async_context(
-            running(self.home, APP_SERVER_STORE=self._url, LOG_LEVEL="warning")
+            running(self.home, **variables)
+            if version is None
+            else started(self.home, PYTHONPATH=str(version), **variables)
         )
         if self.way is not None:
             self.way.node_port = urlsplit(self.running.urls[0]).port or 0
