@@ -12,7 +12,7 @@ import pytest
 from tests.support.harness import WireClient, methods_of
 from tests.support.model import Gate, calls, says
 from tests.support.threads.nodes import running_nodes
-from tests.support.turn_tools.command_questions import command
+from tests.support.turn_tools.command_questions import QUESTION, command
 from tests.support.turns import start_turn, text_input
 
 pytestmark = pytest.mark.postgresql
@@ -57,6 +57,36 @@ async def test_who_joined_a_turn_that_ran_hears_of_its_end_when_its_owner_dies(
             heard = await to_end(client, turn_id)
             assert told(heard) == [("turn/completed", turn_id)]
             assert heard[-1]["params"]["turn"]["status"] == "interrupted"
+
+
+async def test_an_owner_that_is_silent_is_as_good_as_dead(
+    tmp_path: Path, database_url: str
+) -> None:
+    async with running_nodes(tmp_path, database_url, config="lease_seconds = 3\n") as nodes:
+        owner, other = nodes.all
+        nodes.model.scripts = [calls(command("touch one")), says("go on")]
+        async with owner.client() as at_owner, other.client() as client:
+            thread_id = await at_owner.start_thread(
+                sandbox="danger-full-access", approvalPolicy="untrusted"
+            )
+            await client.call("thread/resume", {"threadId": thread_id})
+            turn_id = await start_turn(client, thread_id, "go")
+            asked = await client.wait_for(QUESTION)
+            # Its connections stay open, and it answers nothing.
+            os.kill(owner.process.pid, signal.SIGSTOP)
+            heard = await client.until("turn/completed")
+            (resolved,) = [m for m in heard if m["method"] == "serverRequest/resolved"]
+            assert resolved["params"]["requestId"] == asked["id"]
+            turn = heard[-1]["params"]["turn"]
+            assert (turn["id"], turn["status"]) == (turn_id, "interrupted")
+            assert (await client.turn(thread_id, "again"))["status"] == "completed"
+            os.kill(owner.process.pid, signal.SIGCONT)
+            closed = await at_owner.wait_for("thread/closed")
+            assert closed["params"] == {"threadId": thread_id}
+            read = await client.call("thread/read", {"threadId": thread_id, "includeTurns": True})
+            statuses = [one["status"] for one in read["thread"]["turns"]]
+            assert statuses == ["interrupted", "completed"]
+            assert not (nodes.home(0) / "one").exists()
 
 
 async def test_a_link_that_breaks_in_a_turn_leaves_no_gap_and_doubles_nothing(

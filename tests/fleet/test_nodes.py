@@ -1,11 +1,13 @@
 """How nodes let one another in, and what becomes of addresses and secrets that are wrong."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
 import jwt
+import psycopg
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
@@ -14,7 +16,7 @@ from websockets.typing import Subprotocol
 from app_server.config.node import GroupSettings, read_node
 from app_server.config.values import Config, ConfigError
 from app_server.fleet.routing import UNREACHABLE_S
-from app_server.transport.node_tokens import ISSUER
+from app_server.transport.node_tokens import ISSUER, LIFE_S
 from app_server.transport.websocket import NODE_SUBPROTOCOL
 from tests.support.harness import write_config
 from tests.support.model import ScriptedModel, says
@@ -39,15 +41,41 @@ async def refused(url: str, token: str | None, protocol: str = NODE_SUBPROTOCOL)
 async def test_whoever_shows_no_good_token_gets_one_answer(
     tmp_path: Path, database_url: str
 ) -> None:
-    claims = {"iss": ISSUER, "sub": "a", "aud": "b", "exp": 2**31, "jti": "c"}
-    tokens = [None, "no-token", jwt.encode(claims, SECRET, "HS256")]
     async with running_nodes(tmp_path, database_url, 1) as nodes:
         (url,) = nodes.all[0].urls
-        answers = {await refused(url, token) for token in tokens}
-        assert answers == {(401, "A bearer token is needed.\n")}
         # Clients of this machine need none, as before.
         async with nodes.all[0].client() as client:
             await client.call("model/list", {})
+        me, now_s = await asyncio.to_thread(_node_and_clock, database_url)
+        good = {"iss": ISSUER, "sub": "a", "aud": me, "exp": now_s + LIFE_S, "jti": "c"}
+
+        def signed(secret: str = SECRET, **claims: object) -> str:
+            return jwt.encode({**good, **claims}, secret, "HS256")
+
+        shown = signed(jti="shown before")
+        headers = {"Authorization": f"Bearer {shown}"}
+        subprotocols = [Subprotocol(NODE_SUBPROTOCOL)]
+        async with connect(url, proxy=None, additional_headers=headers, subprotocols=subprotocols):
+            pass
+        tokens = [
+            None,
+            "no-token",
+            shown,
+            signed(exp=now_s - LIFE_S),
+            signed(SECRET + " of another group"),
+            signed(aud="another node"),
+            signed(sub=me),
+        ]
+        answers = [await refused(url, token) for token in tokens]
+        assert answers == [(401, "A bearer token is needed.\n")] * len(tokens)
+
+
+def _node_and_clock(database_url: str) -> tuple[str, int]:
+    """Return the id of the one node, and the time of the database."""
+    with psycopg.connect(database_url) as connection:
+        statement = "SELECT id::text, extract(epoch FROM clock_timestamp())::int FROM nodes"
+        (row,) = connection.execute(statement).fetchall()
+    return row[0], row[1]
 
 
 @contextlib.asynccontextmanager
