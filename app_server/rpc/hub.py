@@ -67,6 +67,10 @@ class Peer(Protocol):
         """Load of the connection."""
 
 
+MAX_RUN = 64
+"""Deltas that are queued at once for who is not behind; more may be too many for the queue."""
+
+
 def post(peer: Peer, *messages: Message, as_subscriber: bool) -> None:
     """Queue messages of one method, unless the client does not want them or may not have them.
 
@@ -79,7 +83,8 @@ def post(peer: Peer, *messages: Message, as_subscriber: bool) -> None:
     if (spec.experimental or spec.opt_in) and not client.experimental:
         return
     form = client.experimental, client.jsonrpc, as_subscriber and client.experimental
-    if len(messages) > 1 and not messages[0].is_delta:
+    is_long = peer.is_behind or len(messages) > MAX_RUN
+    if not (messages[0].is_delta and is_long):
         peer.post(*[message.text(form) for message in messages])
         return
     for message in messages:

@@ -31,6 +31,8 @@ from tests.support.turns import start_turn
 
 BATCH_S = 0.01
 """Between two writes of the model: it writes the deltas of this time at once."""
+REST_S = 5.0
+"""In which is measured what a node takes beside the deltas."""
 
 
 async def measure_requests(nodes: Any, count: int) -> None:
@@ -102,7 +104,10 @@ async def measure_deltas(nodes: Any, deltas: int) -> None:
         for client in clients:
             await client.call("thread/resume", {"threadId": thread_id})
         pids = [owner.process.pid, *(node.process.pid for node in others), os.getpid()]
+        resting = sum(map(_processor_s, pids[1:-1]))
+        await asyncio.sleep(REST_S)
         before = [_processor_s(pid) for pid in pids]
+        rest_us = (sum(before[1:-1]) - resting) / len(others) / REST_S * 1e6
         began = time.perf_counter()
         await start_turn(near, thread_id, "go")
         heard = await asyncio.gather(*map(_read, clients))
@@ -117,6 +122,7 @@ async def measure_deltas(nodes: Any, deltas: int) -> None:
         for name, found in shares.items():
             each_us = sum(found) / len(found) * 1e6 / deltas
             print(f"    {name:10} {each_us:5.0f} of each of {len(found)}")
+        print(f"  of these, at rest: {rest_us * took_s / deltas:.0f} of each node")
 
 
 def _processor_s(pid: int) -> float:

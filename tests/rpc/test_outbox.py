@@ -8,10 +8,13 @@ import anyio.lowlevel
 import pytest
 
 from app_server.rpc.connection import JOINED_CHARS, MANY_IN_FLIGHT, RpcConnection
+from app_server.rpc.context import InitializedClient
 from app_server.rpc.hub import Hub
 from app_server.rpc.message_stream import ConnectionLimits, OutboxLimits
 from app_server.rpc.outbox import Delta, Outbox
 from protocol.jsonrpc.envelope import split_messages
+from protocol.server.lifecycle import ClientInfo, InitializeCapabilities
+from protocol.turns.items import AgentMessageDeltaNotification
 from tests.support.harness import WAIT_S, claim
 from tests.support.wire.conversations import (
     MemoryStream,
@@ -298,4 +301,21 @@ async def test_deltas_for_another_node_that_wait_together_are_one_frame() -> Non
             stream.finish()
     assert heard == [json.loads(text) for text in texts]
     assert stream.frames == ["\x1e".join(texts)]
+    stream.drop()
+
+
+async def test_a_run_of_deltas_larger_than_the_queue_is_merged() -> None:
+    hub = Hub()
+    limits = ConnectionLimits(outbox=OutboxLimits(merge_above=16, max_messages=200))
+    stream = MemoryStream()
+    connection = RpcConnection(stream, Work(), hub, limits)
+    connection.initialized = InitializedClient(
+        ClientInfo(name="c", version="1"), InitializeCapabilities(), False
+    )
+    with hub.connect(connection) as connection_id:
+        hub.subscribe(connection_id, "t")
+        first = AgentMessageDeltaNotification(thread_id="t", turn_id="u", item_id="i", delta="0")
+        hub.emit("t", first, more=["1"] * 5_000)
+        assert connection.load.messages == 17
+    stream.finish()
     stream.drop()
