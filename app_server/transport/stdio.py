@@ -29,9 +29,17 @@ class StdioStream:
     """A MessageStream over two pipes, or files."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, source: asyncio.ReadTransport, output: _Output
+        self,
+        reader: asyncio.StreamReader,
+        source: asyncio.ReadTransport,
+        output: _Output,
+        max_line_bytes: int,
     ) -> None:
-        """Read what `source` brings; both it and `output` are owned from now on."""
+        """Read what `source` brings; both it and `output` are owned from now on.
+
+        `max_line_bytes` is the limit of `reader`.
+        """
+        self._max_line_bytes = max_line_bytes
         self._reader = reader
         self._source = source
         self._output = output
@@ -45,7 +53,8 @@ class StdioStream:
             try:
                 line = await self._reader.readline()
             except ValueError as exc:
-                raise anyio.EndOfStream(f"a message is longer than {MAX_LINE_BYTES} bytes") from exc
+                text = f"a message is longer than {self._max_line_bytes} bytes"
+                raise anyio.EndOfStream(text) from exc
             if not line:
                 raise anyio.EndOfStream
             if line.strip():
@@ -96,8 +105,8 @@ class _File:
         """Leave the file open: all of it is written, and it is the process's own."""
 
 
-async def open_stdio() -> StdioStream:
-    """Take over stdin and stdout as a MessageStream.
+async def open_stdio(max_line_bytes: int = MAX_LINE_BYTES) -> StdioStream:
+    """Take over stdin and stdout as a MessageStream of lines of at most `max_line_bytes`.
 
     Raises:
         OSError: one of them is closed, or cannot be used.
@@ -107,18 +116,21 @@ async def open_stdio() -> StdioStream:
         if getattr(sys, name) is None:
             raise OSError(f"{name} is closed, and stdio:// needs it")
     loop = asyncio.get_running_loop()
-    reader = asyncio.StreamReader(limit=MAX_LINE_BYTES)
+    reader = asyncio.StreamReader(limit=max_line_bytes)
     source = sys.stdin.buffer if _is_waited_for(sys.stdin.buffer) else _as_pipe(sys.stdin.buffer)
     incoming, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), source)
     if not _is_waited_for(sys.stdout.buffer):
-        return StdioStream(reader, incoming, _File(sys.stdout.buffer))
+        return StdioStream(reader, incoming, _File(sys.stdout.buffer), max_line_bytes)
     transport, protocol = await loop.connect_write_pipe(
         asyncio.streams.FlowControlMixin, sys.stdout.buffer
     )
     # So that `drain` waits until nothing is left here: it would be lost with the process.
     transport.set_write_buffer_limits(0)
     return StdioStream(
-        reader, incoming, _Pipe(asyncio.StreamWriter(transport, protocol, None, loop))
+        reader,
+        incoming,
+        _Pipe(asyncio.StreamWriter(transport, protocol, None, loop)),
+        max_line_bytes,
     )
 
 

@@ -197,7 +197,6 @@ async def test_a_whole_server_renews_what_its_apps_are_refused(
     async with IssuerPeer().serve() as issuer, serve_hosted([connector(*runs("look"))]) as hosted:
         issuer.use(monkeypatch)
         keep(tmp_path, issuer)
-        monkeypatch.setattr("app_server.accounts.accounts.LOOK_MS", 0)
         # What the issuer will give next is what the endpoint wants.
         next_token = make_jwt(number=issuer.given + 1, **issuer.access_claims)
         hosted.endpoint.token = SecretStr(next_token)
@@ -208,6 +207,7 @@ async def test_a_whole_server_renews_what_its_apps_are_refused(
                 serve(tmp_path, config=config, with_apps=True) as served,
                 served.client() as client,
             ):
+                served.services.accounts.look_ms = 0
                 apps = (await client.call("app/list", {}))["data"]
                 assert [(app["id"], app["isAccessible"]) for app in apps] == [
                     ("test", True),

@@ -14,7 +14,7 @@ from functools import cache
 
 from tests.support.paths import ROOT
 
-MAX_PATCHED = 139
+MAX_PATCHED = 134
 """Calls of `setattr` of monkeypatch for a name in capitals."""
 
 MAX_PRIVATE = 36

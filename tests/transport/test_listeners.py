@@ -265,9 +265,8 @@ async def test_a_port_that_is_taken_is_an_error(tmp_path: Path) -> None:
 async def test_a_line_above_the_bound_ends_a_conversation_on_stdio(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("app_server.transport.stdio.MAX_LINE_BYTES", 100)
     async with stdio_pipes(monkeypatch) as client:
-        stream = await open_stdio()
+        stream = await open_stdio(max_line_bytes=100)
         await client.send("\n" + "x" * 50)
         assert await stream.receive() == "x" * 50 + "\n"
         await client.send("x" * 1000)

@@ -227,6 +227,9 @@ class FileSupport:
 
     environments: FilesPort
     uploads: Uploads
+    max_bytes: int = MAX_FILE_BYTES
+    memory_bytes: int = MEMORY_BYTES
+    """A larger file is kept on disk until it is uploaded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +280,7 @@ async def upload_arguments(
         uploaded = dict(arguments)
         for field, of_field in fields:
             check()
-            values = await _upload_field(support.uploads, files, state, of_field, check)
+            values = await _upload_field(support, files, state, of_field, check)
             uploaded[field] = values if isinstance(arguments[field], list) else values[0]
     return uploaded
 
@@ -331,7 +334,7 @@ async def _pinned(
 
 
 async def _upload_field(
-    uploads: Uploads,
+    support: FileSupport,
     files: PinnedFiles,
     state: SandboxState,
     named: Sequence[_FileArgument],
@@ -344,7 +347,7 @@ async def _upload_field(
                 raise argument.failed("it is not a path")
             path = str(Path(state.sandbox_cwd) / argument.path)
             try:
-                content = await stack.enter_async_context(_content(files, path))
+                content = await stack.enter_async_context(_content(files, path, support))
             except FileRefused as exc:
                 raise argument.failed(exc) from exc
             contents.append(content)
@@ -352,21 +355,21 @@ async def _upload_field(
         for argument, content in zip(named, contents, strict=True):
             check()
             try:
-                values.append(await uploads.upload(content))
+                values.append(await support.uploads.upload(content))
             except UploadFailed as exc:
                 raise argument.failed(exc, INTERNAL_ERROR) from exc
         return values
 
 
 @asynccontextmanager
-async def _content(files: PinnedFiles, path: str) -> AsyncIterator[Content]:
+async def _content(files: PinnedFiles, path: str, support: FileSupport) -> AsyncIterator[Content]:
     """Read a whole file, and compare it with its metadata."""
     metadata = await files.metadata(path)
     if not metadata.is_file:
         raise FileRefused("it is not a regular file")
-    if metadata.size > MAX_FILE_BYTES:
-        raise FileRefused(f"it is larger than {MAX_FILE_BYTES} bytes")
-    async with anyio.SpooledTemporaryFile(max_size=MEMORY_BYTES) as kept:
+    if metadata.size > support.max_bytes:
+        raise FileRefused(f"it is larger than {support.max_bytes} bytes")
+    async with anyio.SpooledTemporaryFile(max_size=support.memory_bytes) as kept:
         size = 0
         async with aclosing(files.read(path)) as chunks_read:
             async for chunk in chunks_read:

@@ -11,7 +11,6 @@ from mcp.shared.exceptions import MCPError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from app_server.apps.files import files
 from app_server.apps.files.files import MAX_FILE_BYTES, MAX_FILES
 from protocol.model import Json, JsonObject
 from tests.support.apps.files.calls import TOKEN, open_desk
@@ -63,11 +62,10 @@ async def test_a_file_is_uploaded_in_three_requests_and_takes_the_place_of_its_p
 
 
 async def test_the_files_of_an_array_keep_their_order_and_large_ones_their_bytes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(files, "MEMORY_BYTES", 10)
     content = bytes(range(256)) * 2000
-    async with open_desk(tmp_path, finished={"status": "success"}) as desk:
+    async with open_desk(tmp_path, memory_bytes=10, finished={"status": "success"}) as desk:
         (desk.folder / "sub").mkdir()
         (desk.folder / "sub" / "b").write_bytes(content)
         (desk.folder / "empty").write_bytes(b"")
@@ -216,16 +214,17 @@ async def test_all_files_of_an_array_are_read_before_one_is_uploaded(tmp_path: P
 
 @claim("apps:r3")
 async def test_a_file_has_a_bound_and_just_the_size_that_was_announced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
+    because = "upload of `a` for `file` failed: "
     async with open_desk(tmp_path) as desk:
-        file = desk.folder / "a"
-        because = "upload of `a` for `file` failed: "
-        with file.open("wb") as sparse:
+        with (desk.folder / "a").open("wb") as sparse:
             sparse.truncate(MAX_FILE_BYTES + 1)
         refusal = await desk.refusal({"file": "a"})
         assert refusal == (-32602, f"{because}it is larger than 536870912 bytes")
-        monkeypatch.setattr(files, "MAX_FILE_BYTES", 4)
+    (tmp_path / "small").mkdir()
+    async with open_desk(tmp_path / "small", max_bytes=4) as desk:
+        file = desk.folder / "a"
         for now, changed in ((b"12345", "more"), (b"123", "fewer")):
             file.write_bytes(b"1234")
             desk.environment.content_at_read = now

@@ -280,7 +280,6 @@ def test_a_folder_that_somebody_removes_before_it_is_claimed_is_made_again(
 def test_a_record_is_read_up_to_its_bound(
     work: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     more_bytes: int,
     is_read: bool,
     blank: str,
@@ -294,9 +293,8 @@ def test_a_record_is_read_up_to_its_bound(
     # Its server has died before it could say what it made.
     (records / "0123.0").write_text(line + blank)
     bound = len(line) + more_bytes + (len(blank) if is_read else 0)
-    monkeypatch.setattr(placeholders, "MAX_RECORD_BYTES", bound)
     before = open_fds()
-    PlaceholderRecords(records).remove_left()
+    PlaceholderRecords(records, bound).remove_left()
     assert ((work / ".git").exists(), list(records.iterdir())) == (not is_read, [])
     assert open_fds() == before
 

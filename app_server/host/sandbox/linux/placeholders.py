@@ -35,6 +35,7 @@ MAX_RECORDS = 64
 """Records that are read in one go."""
 
 MAX_RECORD_BYTES = 1 << 20
+"""Of one of these files; what it has beyond is not read."""
 
 _READ = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -107,8 +108,9 @@ class PlaceholderRecords:
     Everything here blocks.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, max_record_bytes: int = MAX_RECORD_BYTES) -> None:
         """`folder` need not be there."""
+        self._max_record_bytes = max_record_bytes
         self._folder = folder
         self._numbers = itertools.count()
         self._token = secrets.token_hex(8)
@@ -142,7 +144,7 @@ class PlaceholderRecords:
             for entry in itertools.islice(entries, MAX_RECORDS):
                 if not entry.name.startswith(self._token):
                     with suppress(OSError):
-                        _remove_left_of(Path(entry.path))
+                        _remove_left_of(Path(entry.path), self._max_record_bytes)
 
 
 class PlaceholderRecord:
@@ -159,12 +161,12 @@ class PlaceholderRecord:
                 os.write(self._fd, json.dumps(values).encode() + b"\n")
 
 
-def _remove_left_of(record: Path) -> None:
+def _remove_left_of(record: Path, max_bytes: int) -> None:
     fd = os.open(record, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with os.fdopen(fd, "rb") as file:
         # Whoever wrote it lives as long as this fails.
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        lines = file.read(MAX_RECORD_BYTES).split(b"\n")
+        lines = file.read(max_bytes).split(b"\n")
         with suppress(ValidationError):
             paths = _PATHS.validate_json(lines[0])
             made = _IDENTITIES.validate_json(lines[1]) if any(lines[1:]) else []

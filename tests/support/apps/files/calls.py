@@ -9,7 +9,7 @@ from typing import Any
 from mcp.shared.exceptions import MCPError
 from pydantic import SecretStr
 
-from app_server.apps.files.files import FileSupport
+from app_server.apps.files.files import MAX_FILE_BYTES, MEMORY_BYTES, FileSupport
 from app_server.apps.files.upload import (
     Uploads,
     UploadTarget,
@@ -80,14 +80,20 @@ class Desk:
 
 @asynccontextmanager
 async def open_desk(
-    tmp_path: Path, schema: JsonObject = SCHEMA, **store: Any
+    tmp_path: Path,
+    schema: JsonObject = SCHEMA,
+    *,
+    max_bytes: int = MAX_FILE_BYTES,
+    memory_bytes: int = MEMORY_BYTES,
+    **store: Any,
 ) -> AsyncIterator[Desk]:
     folder = tmp_path / "folder"
     folder.mkdir()
     environment = FolderEnvironment(folder)
     tool = listed("send", meta=FILES, inputSchema=schema)
     async with FileStore(**store).serve() as files_store:
-        support = FileSupport(environment, Uploads(target(files_store.api)))
+        uploads = Uploads(target(files_store.api))
+        support = FileSupport(environment, uploads, max_bytes, memory_bytes)
         async with (
             serve_tools([tool, listed("plain")], files=support) as served,
             served.client() as client,
