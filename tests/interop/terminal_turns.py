@@ -125,6 +125,7 @@ async def check_turns(codex: str, serving: Serving, work: Path, report: Report) 
             with terminal(codex, url, client, trusted) as screen:
                 try:
                     await _in_trusted(screen, trusted, outside, report)
+                    await _in_another(screen, report)
                 finally:
                     outside.unlink(missing_ok=True)
             with terminal(codex, url, client, distrusted) as screen:
@@ -225,6 +226,14 @@ async def _in_trusted(screen: Terminal, folder: Path, outside: Path, report: Rep
         await screen.answer("1", IMPLEMENT)
         await screen.shows("You said: Implement the plan.")
         await screen.lacks("Plan mode (shift+tab to cycle)")
+
+
+async def _in_another(screen: Terminal, report: Report) -> None:
+    with report.check("/new begins another thread over the connection, and a turn runs in it"):
+        await screen.say("/new")
+        await screen.lacks("Implement the plan.")
+        await screen.say("hello again")
+        await screen.shows("You said: hello again")
         await screen.quit()
 
 
