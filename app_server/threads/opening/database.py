@@ -13,7 +13,11 @@ from app_server.threads.postgresql.checks import check_database
 from app_server.threads.postgresql.database import Database
 from app_server.threads.postgresql.migrations import migrate, schema_version
 from app_server.threads.postgresql.nodes import all_nodes
-from app_server.threads.postgresql.requirements import require_server, require_usable
+from app_server.threads.postgresql.requirements import (
+    require_maker,
+    require_server,
+    require_usable,
+)
 
 T = TypeVar("T")
 
@@ -41,8 +45,9 @@ def look(url: StoreUrl) -> Check:
     except StoreUnavailable as exc:
         # libpq cannot read the URL.
         check = Check("database", message=str(url))
-        check.add("error", str(exc))
-        check.advise("correct the setting `store`")
+        text, _, todo = str(exc).partition("; ")
+        check.add("error", text)
+        check.advise(todo)
         return check
 
 
@@ -64,6 +69,7 @@ def migrate_database(url: str, on_step: Callable[[str], None]) -> int:
     database = Database(url)
     with database.connect() as connection:
         require_server(connection)
+        require_maker(connection)
     return migrate(database, lambda step: on_step(step.name))
 
 

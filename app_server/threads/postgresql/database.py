@@ -73,14 +73,18 @@ class Database:
         """Nothing is connected yet.
 
         Raises:
-            StoreUnavailable: libpq cannot read the URL.
+            StoreUnavailable: libpq cannot read the URL; the text says what to do.
         """
         options = (
             f"-c statement_timeout={STATEMENT_S}s "
             f"-c idle_in_transaction_session_timeout={IDLE_IN_TRANSACTION_S}s"
         )
-        with database_failures():
+        try:
             given = conninfo_to_dict(url)
+        except psycopg.Error as exc:
+            raise StoreUnavailable(
+                f"{failure_of(exc)}; correct the setting `store`", "databaseError", retriable=False
+            ) from exc
         self._arguments: dict[str, Any] = {
             "connect_timeout": CONNECT_S,
             "tcp_user_timeout": NETWORK_MS,

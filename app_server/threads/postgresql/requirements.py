@@ -22,7 +22,9 @@ TABLES = (
     "signals",
     "ledgers",
     "filing",
+    "environments",
 )
+"""All that have a column `tenant`, but for `tenants` itself."""
 OF_OWNER = ("texts", "named")
 """Tables in which the functions of searches, which are their owner's, see all rows."""
 _RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
@@ -44,6 +46,7 @@ def require_usable(database: Database) -> None:
     """
     with database.connection() as connection:
         require_server(connection)
+        _require_readable(connection)
         _require_schema(connection)
         _require_role(connection)
 
@@ -71,6 +74,38 @@ def require_server(connection: Connection) -> None:
         raise StoreUnusable("the database is a standby; name the primary in the setting `store`")
 
 
+def require_maker(connection: Connection) -> None:
+    """Check that the role may make the tables, and would be kept to its own rows in them.
+
+    Raises:
+        StoreUnusable
+    """
+    role = _require_bound_role(connection)
+    _require_readable(connection)
+    may_make, name = _one(
+        connection,
+        "SELECT has_schema_privilege(current_schema(), 'CREATE') "
+        "AND has_database_privilege(current_database(), 'CREATE'), current_database()::text",
+    )
+    if schema_version(connection) == 0 and not may_make:
+        raise StoreUnusable(
+            f'the role {role} may not make tables; run ALTER DATABASE "{name}" OWNER TO "{role}"'
+        )
+
+
+def _require_readable(connection: Connection) -> None:
+    role, readable = _one(
+        connection,
+        "SELECT current_user::text, coalesce(bool_and(has_table_privilege(oid, 'SELECT')), true) "
+        "FROM pg_class WHERE oid IN (to_regclass('schema_versions'), to_regclass('tenants'))",
+    )
+    if not readable:
+        raise StoreUnusable(
+            f"the role {role} may not look at the tables; run GRANT SELECT ON schema_versions TO "
+            f'"{role}"; GRANT SELECT, INSERT ON tenants TO "{role}"'
+        )
+
+
 def _require_schema(connection: Connection) -> None:
     version, known = schema_version(connection), migrations()[-1].version
     if version == 0:
@@ -87,11 +122,12 @@ def _require_schema(connection: Connection) -> None:
         )
 
 
-def _require_role(connection: Connection) -> None:
-    role, is_super, bypasses, tenant = _one(
+def _require_bound_role(connection: Connection) -> str:
+    """Return the name of the role, which row-level security binds."""
+    role, is_super, bypasses = _one(
         connection,
-        "SELECT current_user::text, rolsuper, rolbypassrls, current_tenant() "
-        "FROM pg_roles WHERE rolname = current_user",
+        "SELECT current_user::text, rolsuper, rolbypassrls FROM pg_roles "
+        "WHERE rolname = current_user",
     )
     if is_super or bypasses:
         mend = "NOSUPERUSER" if is_super else "NOBYPASSRLS"
@@ -99,6 +135,12 @@ def _require_role(connection: Connection) -> None:
             f"the role {role} sees the rows of every tenant; use another one, or run "
             f'ALTER ROLE "{role}" {mend}'
         )
+    return str(role)
+
+
+def _require_role(connection: Connection) -> None:
+    role = _require_bound_role(connection)
+    (tenant,) = _one(connection, "SELECT current_tenant()")
     if tenant is None:
         raise StoreUnusable(f"the role {role} is no tenant; run `app-server store migrate` as it")
     for table in TABLES:

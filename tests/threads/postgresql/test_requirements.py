@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from app_server.config.store_url import STORE_VARIABLE
@@ -17,7 +18,7 @@ from app_server.threads.opening import database as work
 from app_server.threads.postgresql import requirements
 from app_server.threads.postgresql.database import Database
 from app_server.threads.postgresql.migrations import migrate, migrations
-from app_server.threads.postgresql.requirements import StoreUnusable
+from app_server.threads.postgresql.requirements import TABLES, StoreUnusable
 from tests.support.harness import environment_without
 from tests.support.postgresql import ROLE, Cluster, name_of
 from tests.support.processes import RUN_S, run_cli
@@ -70,9 +71,50 @@ def test_an_older_schema_is_named_with_the_command(
 
 def test_a_role_that_sees_every_tenant_is_refused(database_url: str, cluster: Cluster) -> None:
     url = cluster.url(name_of(database_url), "postgres")
-    assert refused(url) == (
+    text = (
         "the role postgres sees the rows of every tenant; use another one, or run "
         'ALTER ROLE "postgres" NOSUPERUSER'
+    )
+    assert refused(url) == text
+    # Tables of a superuser are none that another role could use.
+    with pytest.raises(StoreUnusable) as caught:
+        work.migrate_database(url, print)
+    assert str(caught.value) == text
+
+
+def test_rights_are_looked_at_in_all_tables_of_tenants(database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        found = connection.execute(
+            "SELECT relname FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid "
+            "WHERE attname = 'tenant' AND relkind IN ('r', 'p') AND NOT relispartition"
+        )
+        assert sorted(TABLES) == sorted(name for (name,) in found)
+
+
+def test_a_role_that_may_not_make_tables_is_told_the_statement(
+    empty_database_url: str, cluster: Cluster, guest: str
+) -> None:
+    name = name_of(empty_database_url)
+    url = cluster.url(name, guest)
+    with pytest.raises(StoreUnusable) as caught:
+        work.migrate_database(url, print)
+    text = str(caught.value)
+    assert text == (
+        f'the role guest may not make tables; run ALTER DATABASE "{name}" OWNER TO "guest"'
+    )
+    cluster.administer(text.split("; run ")[1])
+    try:
+        assert work.migrate_database(url, print) == NEWEST
+        assert work.check(url) == NEWEST
+    finally:
+        cluster.administer(f"REASSIGN OWNED BY {guest} TO {ROLE}", name)
+
+
+def test_a_url_that_libpq_does_not_take_is_said_with_what_to_do() -> None:
+    with pytest.raises(StoreUnavailable) as caught:
+        work.check("postgresql://127.0.0.1/threads?colour=pass-w0rd")
+    assert str(caught.value) == (
+        'invalid URI query parameter: "colour"; correct the setting `store`'
     )
 
 
@@ -88,13 +130,23 @@ def test_a_role_that_is_no_tenant_or_may_not_write_is_refused(
 ) -> None:
     name = name_of(database_url)
     url = cluster.url(name, guest)
-    cluster.administer(f"GRANT SELECT ON schema_versions, tenants TO {guest}", name)
+    text = refused(url)
+    assert text == (
+        "the role guest may not look at the tables; run GRANT SELECT ON schema_versions TO "
+        '"guest"; GRANT SELECT, INSERT ON tenants TO "guest"'
+    )
+    with pytest.raises(StoreUnusable, match="the role guest may not look at the tables"):
+        work.migrate_database(url, print)
+    cluster.administer(text.split("; run ")[1], name)
     assert refused(url) == ("the role guest is no tenant; run `app-server store migrate` as it")
-    cluster.administer(f"INSERT INTO tenants (role) VALUES ('{guest}')", name)
+    assert work.migrate_database(url, print) == NEWEST
     text = refused(url)
     assert text.startswith("the role guest may not write; run GRANT SELECT, INSERT, UPDATE, DELETE")
     cluster.administer(text.split("; run ")[1], name)
     assert work.check(url) == NEWEST
+    with psycopg.connect(url, autocommit=True) as connection:
+        for table in TABLES:
+            connection.execute(f"DELETE FROM {table}")
     cluster.administer(f"REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {guest}", name)
 
 
