@@ -13,7 +13,13 @@ from typing import Literal, TypeAlias
 from uuid import UUID
 
 from app_server.runtime.files.disk import atomic_write, make_folder
-from app_server.threads.failures import InvalidThreadId, ThreadBusy, ThreadNotFound, uuid_of
+from app_server.threads.failures import (
+    InvalidThreadId,
+    StoreUnavailable,
+    ThreadBusy,
+    ThreadNotFound,
+    uuid_of,
+)
 from app_server.threads.files.ledger import Ledger
 from app_server.threads.files.signals import ledger_path
 from app_server.threads.files.store import filing_path
@@ -29,6 +35,8 @@ from app_server.threads.rows import ThreadRow
 
 ROW_BYTES = 1 << 20
 """Bytes of lines that an import puts into one row, but for a longer line."""
+MAX_LINE_BYTES = 1_000_000_000
+"""What PostgreSQL takes as one row."""
 PAGE = 1000
 """Signals that are read at once."""
 CHUNK = 1 << 20
@@ -55,13 +63,16 @@ class Copied:
         self.there += outcome == "there"
 
 
-def import_home(home: Path, database: Database, say: Say) -> Copied:
+def import_home(
+    home: Path, database: Database, say: Say, *, max_line_bytes: int = MAX_LINE_BYTES
+) -> Copied:
     """Copy a home's threads, projects, sections and signals into a database.
 
-    A line that a crash tore off at the end of a log is left out, as by the next server.
+    A line that a crash tore off at the end of a log is left out, as by the next server. A thread
+    that has a line of more than `max_line_bytes` is left out, too.
 
     Raises:
-        OSError: the home cannot be read, or the database refused; what was copied stays.
+        OSError: the home cannot be read, or the database takes nothing; what was copied stays.
     """
     copied, paths = Copied(), LogPaths(home / "threads")
     writers, target = LogWriters(home / "locks", paths), DatabaseCopy(database)
@@ -72,13 +83,21 @@ def import_home(home: Path, database: Database, say: Say) -> Copied:
             try:
                 thread_id = uuid_of(path.stem)
                 with writers.locked(path.stem):
-                    copied.note(_import(path, thread_id, target))
+                    copied.note(_import(path, thread_id, target, max_line_bytes))
             except InvalidThreadId:
                 copied.left.append(f"{path}: its name is no id of a thread")
             except ThreadBusy as exc:
                 copied.left.append(f"{path.stem} is written by {exc.holder}; stop that first")
             except _Left as exc:
                 copied.left.append(f"{path.stem} {exc}")
+            except FileNotFoundError:
+                # Deleted since.
+                continue
+            except OSError as exc:
+                if isinstance(exc, StoreUnavailable) and exc.reason != "databaseError":
+                    raise
+                # One that cannot be read, or is refused by itself, keeps no other from its copy.
+                copied.left.append(f"{path.stem} cannot be copied: {exc}")
         _import_filing(filing_path(home), target, copied)
         copied.signals = _import_signals(ledger_path(home), database)
     return copied
@@ -88,7 +107,7 @@ class _Left(Exception):
     """A thread cannot be copied; the text says why."""
 
 
-def _import(path: Path, thread_id: UUID, target: DatabaseCopy) -> Outcome:
+def _import(path: Path, thread_id: UUID, target: DatabaseCopy, max_line_bytes: int) -> Outcome:
     log = FileLog(path)
     try:
         state = load_state(log, with_history=False)
@@ -98,18 +117,18 @@ def _import(path: Path, thread_id: UUID, target: DatabaseCopy) -> Outcome:
         raise _Left("has a damaged first line, so nothing is known of it") from None
     except NotARollout:
         raise _Left("has no line") from None
-    if target.add(thread_id, ThreadRow.of(state), _rows(log)):
+    if target.add(thread_id, ThreadRow.of(state), _rows(log, max_line_bytes)):
         return "copied"
     if _digest(target.log(thread_id)) != _digest(log):
         raise _Left("is in the database with other lines; delete it there, or leave it")
     return "there"
 
 
-def _rows(log: Log) -> Iterator[bytes]:
+def _rows(log: Log, max_line_bytes: int = MAX_LINE_BYTES) -> Iterator[bytes]:
     """Group the whole lines of a log into rows, byte for byte."""
     lines: list[bytes] = []
     size = 0
-    for content in _whole_lines(log):
+    for content in _whole_lines(log, max_line_bytes):
         if lines and size + len(content) > ROW_BYTES:
             yield b"".join(lines)
             lines, size = [], 0
@@ -119,15 +138,18 @@ def _rows(log: Log) -> Iterator[bytes]:
         yield b"".join(lines)
 
 
-def _whole_lines(log: Log) -> Iterator[bytes]:
+def _whole_lines(log: Log, max_line_bytes: int) -> Iterator[bytes]:
     with log.open() as file:
         for line in scan_lines(log):
+            size = line.end - line.offset
+            if size > max_line_bytes:
+                raise _Left(f"has a line of {size} bytes, more than a row takes")
             if line.content:
                 yield line.content
                 continue
             # Too long to be looked at, but not to be kept.
             file.seek(line.offset)
-            yield file.read(line.end - line.offset)
+            yield file.read(size)
 
 
 def _digest(log: Log) -> bytes:

@@ -14,6 +14,7 @@ from app_server.threads.files.store import filing_path
 from app_server.threads.files.writers import LogPaths, LogWriters
 from app_server.threads.opening.copies import Copied, export_home, import_home
 from app_server.threads.organization import PINNED
+from app_server.threads.postgresql.copying import DatabaseCopy
 from app_server.threads.postgresql.database import Database
 from app_server.threads.postgresql.store import PostgresStore
 from app_server.threads.rows import ThreadQuery
@@ -29,6 +30,7 @@ from protocol.log.rollout import (
     render_record,
 )
 from protocol.threads.thread import ThreadSection, TurnThreadUnreadPosition
+from tests.support.postgresql import Cluster, name_of
 from tests.support.processes import EXECUTABLE
 from tests.support.receiver.stages import entry
 from tests.support.threads.histories import turn
@@ -155,6 +157,30 @@ def test_a_torn_line_is_left_out_and_a_log_without_a_first_line_is_named(
     (content,) = logs_of(tmp_path / "back").values()
     whole = LogPaths(tmp_path / "threads").path_of(torn).read_bytes()
     assert content == whole[: whole.rfind(b"\n") + 1]
+
+
+def test_a_thread_that_cannot_be_copied_keeps_no_other_from_its_copy(
+    tmp_path: Path,
+    database: Database,
+    database_url: str,
+    cluster: Cluster,
+) -> None:
+    folder = LogPaths(tmp_path / "threads").path_of(CLOCK.new_id())
+    folder.mkdir(parents=True)
+    long = log_in(tmp_path, b"x" * 100_000 + b"\n")
+    refused = log_in(tmp_path, *turn(0, "a"))
+    good = log_in(tmp_path, *turn(0, "b"))
+    filing_path(tmp_path).write_bytes(render_record(SECTION))
+    cluster.administer(f"ALTER TABLE threads ADD CHECK (id <> '{refused}')", name_of(database_url))
+    done = import_home(tmp_path, database, silent, max_line_bytes=100_000)
+    assert (done.threads, len(done.left)) == (1, 3)
+    texts = sorted(done.left)
+    assert texts[0].startswith(f"{folder.stem} cannot be copied: [Errno 21]")
+    assert texts[1] == f"{long} has a line of 100001 bytes, more than a row takes"
+    assert texts[2].startswith(f"{refused} cannot be copied: new row for relation")
+    copy = DatabaseCopy(database)
+    assert [str(one) for one in copy.ids()] == [good]
+    assert copy.filing() == [render_record(SECTION)]
 
 
 def test_what_differs_or_is_written_is_named_and_left_alone(
