@@ -105,7 +105,7 @@ class Told:
     async def more_turns(self, count: int) -> None:
         """Wait until so many more turns have ended."""
         wanted = self.progress + count
-        with anyio.fail_after(WAIT_S):
+        with anyio.fail_after(WAIT_S + count):
             while self.progress < wanted:
                 await self.news.wait()
 

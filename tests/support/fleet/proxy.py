@@ -27,6 +27,7 @@ class DatabaseProxy:
         self._is_heard = asyncio.Event()
         self._is_heard.set()
         self._open: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task[None]] = set()
 
     @property
     def is_silent(self) -> bool:
@@ -65,10 +66,17 @@ class DatabaseProxy:
         finally:
             server.close()
             self._is_heard.set()
-            self.break_all()
+            self.cut()
             await server.wait_closed()
+            # None is cancelled with the loop, of which asyncio would print a traceback.
+            if self._serving:
+                await asyncio.wait(self._serving)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving = asyncio.current_task()
+        assert serving is not None
+        self._serving.add(serving)
+        serving.add_done_callback(self._serving.discard)
         self._open.add(writer)
         try:
             if self.is_cut:
