@@ -191,11 +191,9 @@ async def test_options_stand_where_launchers_put_them(tmp_path: Path) -> None:
 
 
 def test_a_start_imports_nothing_heavy() -> None:
-    """The SDK, httpx and uvicorn are imported when they are first needed."""
-    code = (
-        "import sys, app_server.cli.serve; "
-        "print([m for m in ('mcp', 'httpx', 'httpx2', 'uvicorn', 'starlette') if m in sys.modules])"
-    )
+    """The SDK, httpx, uvicorn and psycopg are imported when they are first needed."""
+    heavy = ("mcp", "httpx", "httpx2", "uvicorn", "starlette", "psycopg", "psycopg_pool")
+    code = f"import sys, app_server.cli.serve; print([m for m in {heavy} if m in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ
     )

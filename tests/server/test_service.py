@@ -167,6 +167,8 @@ def test_the_container_starts_a_server_behind_a_token() -> None:
         "/run/secrets/app-server-token",
     )
     assert options.config == ["refuse_other_users=false"]
+    # What settings can ask for without an image of one's own.
+    assert "'.[otel,postgresql]'" in text
     copied = set(re.findall(r"^COPY (?!--)(.*) \S+$", text, re.MULTILINE))
     named = {name for names in copied for name in names.split()}
     assert named == {

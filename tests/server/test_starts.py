@@ -86,6 +86,9 @@ async def test_only_the_importer_imports_once_clients_can_connect(tmp_path: Path
                 await run(start, hosted, use_much, ("tests.support.import_watch", str(found))) == ""
             )
             lines = [line.split("\t") for line in found.read_text().splitlines()]
+            # Threads are in files: nothing of the other store is looked for.
+            of_database = ("psycopg", "app_server.threads.postgresql")
+            assert [line for line in lines if line[2].startswith(of_database)] == []
             by_importer = [module for thread, _, module in lines if thread == "importer"]
             assert {"mcp.shared.auth", "app_server.apps.service"} <= set(by_importer)
             others = {

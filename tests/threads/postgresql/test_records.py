@@ -13,10 +13,11 @@ from app_server.threads.failures import StoreUnavailable
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state import begin
 from app_server.threads.nodes import ALONE
-from app_server.threads.postgresql.database import AsyncConnection, Database
+from app_server.threads.postgresql.database import AsyncConnection, Database, OneConnection
 from app_server.threads.postgresql.ledger import PostgresSignals
 from app_server.threads.postgresql.nodes import PostgresNodes
 from app_server.threads.postgresql.records import (
+    MAX_BYTES,
     MAX_ROWS,
     Appenders,
     DatabaseLog,
@@ -239,6 +240,35 @@ async def test_threads_that_append_again_and_again_share_each_statement(database
         ((found,),) = asked(database_url, statements, b'%"said"%')
         # The first who came did not know of the others.
         assert found == each + 1
+        for thread in threads:
+            await store.unload(thread)
+
+
+async def test_large_appends_share_statements_up_to_their_bound(database_url: str) -> None:
+    each, count = 64 << 10, MAX_ROWS
+    async with opened(database_url) as store:
+        threads = [await store.create(created()) for _ in range(count)]
+        large = HistoryAppended(at_ms=1, items=[raw("said " + "x" * each)])
+        # As much as a message of 64 MiB can become, and more than a statement has otherwise.
+        largest = HistoryAppended(at_ms=1, items=[raw("said " + "x" * (65 << 20))])
+        await asyncio.gather(
+            threads[0].append(largest), *(thread.append(large) for thread in threads[1:])
+        )
+        sizes = asked(
+            database_url,
+            "SELECT count(*), sum(octet_length(body)) FROM records "
+            "WHERE octet_length(body) > %s GROUP BY xmin::text",
+            each,
+        )
+        assert sum(rows for rows, _ in sizes) == count
+        assert [rows for rows, size in sizes if size > MAX_BYTES] == [1]
+        assert len(sizes) < count / 16
+        length = sum(size for _, size in sizes)
+        assert length > (65 << 20) + (count - 1) * each
+        with psycopg.connect(database_url, autocommit=True) as reader:
+            log = DatabaseLog(OneConnection(reader), UUID(threads[0].id))
+            with log.open() as file:
+                assert file.read().endswith(render_record(largest))
         for thread in threads:
             await store.unload(thread)
 
