@@ -21,12 +21,13 @@ import anyio.lowlevel
 from pydantic import ValidationError
 
 from app_server.rpc.context import ConnectionId, InitializedClient
-from app_server.rpc.outbox import Delta, Message, Outgoing
-from app_server.rpc.replay import Position, ReplayBuffers, ReplayLimits
+from app_server.rpc.outbox import Delta, Form, Message, Outgoing
+from app_server.rpc.replay import Position, ReplayBuffers, ReplayLimits, ReplayRepeated
 from protocol.contract.gate import is_experimental_variant
 from protocol.contract.methods import METHOD_OF, NOTIFICATIONS, SERVER_REQUESTS
 from protocol.jsonrpc.envelope import Answer, RequestId, render_request
 from protocol.jsonrpc.errors import METHOD_NOT_FOUND
+from protocol.jsonrpc.repeated import RepeatedNotifications
 from protocol.model import Variant, WireModel
 from protocol.threads.notifications import ServerRequestResolvedNotification
 
@@ -76,13 +77,9 @@ def post(peer: Peer, *messages: Message, as_subscriber: bool) -> None:
 
     `as_subscriber`: they are about a thread of its subscriptions, and carry their numbers.
     """
-    client = peer.initialized
-    if client is None or messages[0].method in client.opted_out:
+    form = _form_for(peer, messages[0].method, as_subscriber=as_subscriber)
+    if form is None:
         return
-    spec = NOTIFICATIONS[messages[0].method]
-    if (spec.experimental or spec.opt_in) and not client.experimental:
-        return
-    form = client.experimental, client.jsonrpc, as_subscriber and client.experimental
     is_long = peer.is_behind or len(messages) > MAX_RUN
     if not (messages[0].is_delta and is_long):
         peer.post(*[message.text(form) for message in messages])
@@ -90,6 +87,16 @@ def post(peer: Peer, *messages: Message, as_subscriber: bool) -> None:
     for message in messages:
         # The form that can be joined is needed by who falls behind alone.
         peer.post(message.text(form), delta=message.delta(form) if peer.is_behind else None)
+
+
+def _form_for(peer: Peer, method: str, *, as_subscriber: bool) -> Form | None:
+    client = peer.initialized
+    if client is None or method in client.opted_out:
+        return None
+    spec = NOTIFICATIONS[method]
+    if (spec.experimental or spec.opt_in) and not client.experimental:
+        return None
+    return client.experimental, client.jsonrpc, as_subscriber and client.experimental
 
 
 WhenGone: TypeAlias = Callable[[ConnectionId], None]
@@ -361,7 +368,7 @@ class EventObserver(Protocol):
     """Observer of thread events and server requests; does not wait."""
 
     def observe(self, event: WireModel) -> None:
-        """Take an event of a thread; deltas are not shown."""
+        """Take an event of a thread; deltas, and steps of MCP servers, are not shown."""
 
     def asked(self, method: str, *, answered: bool) -> None:
         """Take a question that is settled, or was withdrawn."""
@@ -484,6 +491,29 @@ class Hub:
                 self.observer.observe(event)
         self._notify(self.subscribers.of(thread_id), thread_id, events, method, more)
 
+    def emit_repeated(self, thread_id: ThreadId, events: RepeatedNotifications) -> None:
+        """Send a thread's subscribers events that others are sent too; no observer is shown them.
+
+        That takes a fifth of the time of `emit`.
+        """
+        stream = self.streams.find(thread_id)
+        seqs = None if stream is None else stream.next_seqs(len(events))
+        kept = ReplayRepeated(events, thread_id, self._now_ms(), seqs)
+        if stream is not None:
+            self.streams.keep(stream, [kept])
+        subscribers = self.subscribers.of(thread_id)
+        held = self.subscribers.held(thread_id) if stream is not None else ()
+        texts: dict[Form, list[str]] = {}
+        for connection_id in subscribers:
+            peer = self._peers[connection_id]
+            form = _form_for(peer, events.method, as_subscriber=True)
+            if form is None or connection_id in held:
+                continue
+            if form not in texts:
+                texts[form] = kept.texts(form)
+            peer.post(*texts[form])
+        self._count_sent(len(subscribers), len(events))
+
     def broadcast(self, event: WireModel) -> None:
         """Send an event to every client that has initialized.
 
@@ -529,8 +559,11 @@ class Hub:
             peer = self._peers.get(connection_id)
             if peer is not None and connection_id not in held:
                 post(peer, *run, as_subscriber=connection_id in subscribers)
-        if len(subscribers) > 1:
-            self._sent_since_yield += len(subscribers) * len(run)
+        self._count_sent(len(subscribers), len(run))
+
+    def _count_sent(self, subscribers: int, events: int) -> None:
+        if subscribers > 1:
+            self._sent_since_yield += subscribers * events
 
     @property
     def is_crowded(self) -> bool:

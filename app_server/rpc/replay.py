@@ -13,14 +13,18 @@ from array import array
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from app_server.rpc.outbox import Delta, Form, Message, Outgoing
 from protocol.contract.gate import has_stable_form
+from protocol.jsonrpc.repeated import RepeatedNotifications
 
 RUN = 64
 """Pieces of one text that are kept together, and leave together."""
 ENTRY_BYTES = 160
 """Estimated bytes of an entry besides its texts."""
+REPEATED_BYTES = 256
+"""Estimated bytes of an event that other threads are sent too, were they sent it no more."""
 PIECE_BYTES = 64
 """Estimated bytes of a piece of a run besides its text, until the run is full."""
 
@@ -117,6 +121,75 @@ class ReplayDeltas:
         return Outgoing(newest.method, event, newest.at_ms, self.last)
 
 
+class ReplayRepeated:
+    """Events that other threads are sent too, rendered when they are sent, and kept together."""
+
+    __slots__ = ("_at_ms", "_thread_id", "events", "first", "last", "size")
+
+    is_delta = False
+
+    def __init__(
+        self, events: RepeatedNotifications, thread_id: str, at_ms: int, seqs: range | None
+    ) -> None:
+        """`seqs` None is for what stands in no stream."""
+        self.events = events
+        self._thread_id = thread_id
+        self._at_ms = at_ms
+        self.first, self.last = (0, -1) if seqs is None else (seqs[0], seqs[-1])
+        self.size = ENTRY_BYTES + REPEATED_BYTES * len(events)
+
+    def texts(self, form: Form) -> list[str]:
+        """Render all of them."""
+        experimental, jsonrpc, numbered = form
+        seqs = range(self.first, self.last + 1)
+        return self.events.render(
+            self._thread_id,
+            self._at_ms,
+            jsonrpc=jsonrpc,
+            experimental=experimental,
+            seqs=seqs if numbered and seqs else None,
+        )
+
+    def since(self, after: int) -> Iterator["RepeatedMessage"]:
+        """Give what came after a number."""
+        for seq in range(max(after + 1, self.first), self.last + 1):
+            yield RepeatedMessage(self, seq - self.first)
+
+
+class RepeatedMessage:
+    """One of the events that are kept together."""
+
+    __slots__ = ("_index", "_kept")
+
+    is_delta = False
+
+    def __init__(self, kept: ReplayRepeated, index: int) -> None:
+        self._kept = kept
+        self._index = index
+
+    @property
+    def method(self) -> str:
+        """Of the notification."""
+        return self._kept.events.method
+
+    def text(self, form: Form) -> str:
+        """Render the whole message."""
+        return self._kept.texts(form)[self._index]
+
+    def delta(self, form: Form) -> Delta | None:
+        """Give nothing: this is a whole."""
+        return None
+
+
+Entry: TypeAlias = ReplayEntry | ReplayDeltas | ReplayRepeated
+
+
+def _entry(event: Outgoing | ReplayRepeated) -> Entry:
+    if isinstance(event, ReplayRepeated):
+        return event
+    return ReplayDeltas(event) if event.is_delta else ReplayEntry(event)
+
+
 @dataclass(frozen=True, slots=True)
 class ReplayLimits:
     """Bounds of a thread's replay buffer; the newest entry is kept always."""
@@ -142,7 +215,7 @@ class ReplayBuffer:
 
     def __init__(self, limits: ReplayLimits) -> None:
         self._limits = limits
-        self._entries: deque[ReplayEntry | ReplayDeltas] | None = None
+        self._entries: deque[Entry] | None = None
         self.id = secrets.token_hex(8)
         """Random id of this stream, different at each load of the thread."""
         self.last = 0
@@ -167,7 +240,7 @@ class ReplayBuffer:
         first, self.last = self.last + 1, self.last + count
         return range(first, self.last + 1)
 
-    def keep(self, run: Iterable[Outgoing]) -> None:
+    def keep(self, run: Iterable[Outgoing | ReplayRepeated]) -> None:
         """Remember the newest events, and forget old ones that are too much."""
         if self._entries is None:
             self._entries = deque()
@@ -175,11 +248,11 @@ class ReplayBuffer:
         newest = entries[-1] if entries else None
         for outgoing in run:
             if isinstance(newest, ReplayDeltas):
-                if newest.takes(outgoing):
+                if isinstance(outgoing, Outgoing) and newest.takes(outgoing):
                     self.size += newest.add(outgoing)
                     continue
                 self.size -= newest.close()
-            newest = ReplayDeltas(outgoing) if outgoing.is_delta else ReplayEntry(outgoing)
+            newest = _entry(outgoing)
             entries.append(newest)
             self.size += newest.size
         limits = self._limits
@@ -200,7 +273,9 @@ class ReplayBuffer:
         Whatever is not kept any more is missing; ask `can_go_on` before.
         """
         for entry in self._entries or ():
-            if after < entry.last:
+            if isinstance(entry, ReplayRepeated):
+                yield from entry.since(after)
+            elif after < entry.last:
                 yield entry.since(after) if isinstance(entry, ReplayDeltas) else entry
 
     def forget(self) -> int:
@@ -245,7 +320,7 @@ class ReplayBuffers:
         stream = self._streams.get(thread_id)
         return None if stream is None else stream.position
 
-    def keep(self, stream: ReplayBuffer, run: Iterable[Outgoing]) -> None:
+    def keep(self, stream: ReplayBuffer, run: Iterable[Outgoing | ReplayRepeated]) -> None:
         """Remember the newest events of a stream."""
         before = stream.size
         stream.keep(run)

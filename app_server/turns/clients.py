@@ -4,7 +4,8 @@ Source: docs/wire.md, "Turns".
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
 from io import StringIO
 from typing import Literal, Protocol, TypeAlias
 
@@ -15,6 +16,7 @@ from protocol.integrations.mcp import (
     McpServerStatusUpdatedNotification,
     McpServerToolsChangedNotification,
 )
+from protocol.jsonrpc.repeated import RepeatedNotifications
 from protocol.model import UnknownVariant, WireModel
 from protocol.server.lifecycle import WarningNotification
 from protocol.threads.notifications import ThreadStatusChangedNotification
@@ -59,6 +61,9 @@ class ClientPort(Protocol):
         `method` is for types that serve several. `more` are pieces of text which came with the only
         event, a delta, and are sent as events of their own.
         """
+
+    def emit_repeated(self, thread_id: str, events: RepeatedNotifications) -> None:
+        """Send the subscribers of a thread events that those of other threads are sent too."""
 
     def broadcast(self, event: WireModel) -> None:
         """Send every client an event; never waits."""
@@ -162,6 +167,27 @@ def _text(texts: Texts, member: str, index: int) -> str:
     return "" if written is None else written.getvalue()
 
 
+def _step_events(
+    thread_id: str, steps: Iterable[ServerNews], sign_in_again: Collection[str]
+) -> list[McpServerStatusUpdatedNotification]:
+    return [
+        McpServerStatusUpdatedNotification(
+            thread_id=thread_id,
+            name=one.name,
+            status=one.step,
+            error=one.error,
+            failure_reason="reauthenticationRequired" if one.name in sign_in_again else None,
+        )
+        for one in steps
+        if one.step != "toolsChanged"
+    ]
+
+
+@lru_cache(maxsize=16)
+def _repeated_steps(steps: tuple[ServerNews, ...]) -> RepeatedNotifications:
+    return RepeatedNotifications(*_step_events("", steps, ()))
+
+
 class ThreadClients:
     """The clients of one loaded thread.
 
@@ -211,21 +237,15 @@ class ThreadClients:
 
     def server_steps(self, news: Sequence[ServerNews], sign_in_again: Collection[str]) -> None:
         """Send how far starts of MCP servers have come; some of them wait for a new sign-in."""
-        events = [
-            McpServerStatusUpdatedNotification(
-                thread_id=self._thread_id,
-                name=one.name,
-                status=one.step,
-                error=one.error,
-                failure_reason="reauthenticationRequired" if one.name in sign_in_again else None,
-            )
-            for one in news
-            if one.step != "toolsChanged"
-        ]
+        steps = tuple(one for one in news if one.step != "toolsChanged")
         if self._waiting is not None:
+            events = _step_events(self._thread_id, steps, sign_in_again)
             self._waiting.extend((event, None) for event in events)
-        elif events:
-            self.port.emit(self._thread_id, *events)
+        elif len(steps) > 1 and all(one.error is None for one in steps):
+            # Threads that share servers are sent the same steps at their start.
+            self.port.emit_repeated(self._thread_id, _repeated_steps(steps))
+        elif steps:
+            self.port.emit(self._thread_id, *_step_events(self._thread_id, steps, sign_in_again))
 
     def server_tools_changed(self, name: str) -> None:
         """Send that an MCP server says that it has other tools."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from app_server.rpc.hub import MAX_AT_ONCE, Hub
 from app_server.rpc.outbox import Delta, Outgoing
 from app_server.rpc.replay import Position, ReplayBuffer, ReplayLimits
 from protocol.contract.methods import METHOD_OF
+from protocol.integrations.mcp import McpServerStatusUpdatedNotification
 from protocol.jsonrpc.envelope import Answer
+from protocol.jsonrpc.repeated import RepeatedNotifications
 from protocol.model import WireModel
 from protocol.server.lifecycle import ClientInfo, InitializeCapabilities, WarningNotification
 from protocol.threads.settings import ThreadSettingsUpdatedNotification
@@ -42,6 +45,13 @@ def thought(index: int, text: str) -> WireModel:
 
 def warned(text: str) -> WireModel:
     return WarningNotification(thread_id="t", message=text)
+
+
+def steps(thread_id: str, names: Sequence[str]) -> list[WireModel]:
+    return [
+        McpServerStatusUpdatedNotification(thread_id=thread_id, name=name, status="ready")
+        for name in names
+    ]
 
 
 texts = st.text(max_size=5)
@@ -262,6 +272,47 @@ def test_what_is_sent_again_has_the_form_of_its_client(jsonrpc: bool, experiment
         "item/agentMessage/delta",
     ]
     assert ("jsonrpc" in late.heard[0], "seq" in late.heard[0]) == (jsonrpc, experimental)
+
+
+@pytest.mark.parametrize("jsonrpc", [True, False])
+@pytest.mark.parametrize("experimental", [True, False])
+@given(st.text(min_size=1, max_size=5), st.lists(texts, min_size=1, max_size=3), st.data())
+def test_repeated_events_are_sent_and_sent_again_as_others_are(
+    jsonrpc: bool, experimental: bool, thread_id: str, names: list[str], data: st.DataObject
+) -> None:
+    known = data.draw(st.integers(0, 1 + len(names)))
+    heard = []
+    for is_repeated in (True, False):
+        hub = Hub(lambda: 7)
+        hub.open_stream(thread_id)
+        stream = hub.streams.find(thread_id)
+        assert stream is not None
+        live, late = (Client(experimental=experimental, jsonrpc=jsonrpc) for _ in range(2))
+        with hub.connect(live) as one, hub.connect(late) as two, hub.connect(Client()):
+            hub.subscribe(one, thread_id)
+            hub.emit(thread_id, text_delta("a", "before"))
+            hub.hold(two, thread_id, Position(stream.id, known))
+            if is_repeated:
+                hub.emit_repeated(thread_id, RepeatedNotifications(*steps("", names)))
+            else:
+                hub.emit(thread_id, *steps(thread_id, names))
+            assert (late.heard, stream.events) == ([], 1 + len(names))
+            hub.release(two, thread_id)
+        assert late.heard == live.heard[known:]
+        hub.close_stream(thread_id)
+        assert hub.streams.total_bytes == 0
+        heard.append(live.heard)
+    assert heard[0] == heard[1]
+
+
+def test_repeated_events_without_a_stream_have_no_number() -> None:
+    hub, client = Hub(lambda: 7), Client()
+    with hub.connect(client) as one:
+        hub.subscribe(one, "t")
+        hub.emit_repeated("t", RepeatedNotifications(*steps("", ["a"])))
+    (message,) = client.heard
+    assert (message["params"]["threadId"], message["params"]["name"]) == ("t", "a")
+    assert "seq" not in message
 
 
 async def test_whoever_sends_many_clients_much_is_asked_to_let_others_run() -> None:

@@ -4,6 +4,7 @@ Servers start side by side and fail on their own: none holds up another, or the 
 Source: docs/mcp.md, "Connections", "Reload".
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias
@@ -27,6 +28,9 @@ MAX_RETURN_S = 60.0
 
 STARTS_AT_ONCE = 8
 """Servers that are started before others of the event loop have their turn."""
+
+JOINS_FOR_A_START = 8
+"""Servers that run already, and are joined in the time of a start."""
 
 
 TakeNews: TypeAlias = Callable[[Sequence[ServerNews]], None]
@@ -107,12 +111,15 @@ class Launcher:
         """Whether `stop` has been called."""
         return self._stopping.is_set()
 
-    def launch(self, server: McpServer) -> None:
-        """Start a server, unless nothing runs now or it may not be started; never waits."""
-        if self._tasks is None or not server.startable:
-            return
-        if not server.join(self._tasks, self.cwd):
-            start_apart(self._tasks, self._run, server, thread_id=THREAD.get())
+    def launch(self, server: McpServer) -> bool:
+        """Start a server, unless nothing runs now or it may not be started; never waits.
+
+        Returns whether something starts: not where it joins one that runs.
+        """
+        if self._tasks is None or not server.startable or server.join(self._tasks, self.cwd):
+            return False
+        start_apart(self._tasks, self._run, server, thread_id=THREAD.get())
+        return True
 
     def launch_soon(self, servers: Sequence[McpServer]) -> None:
         """Start servers, some at a time; never waits."""
@@ -120,13 +127,15 @@ class Launcher:
             start_apart(self._tasks, self._launch_all, servers, thread_id=THREAD.get())
 
     async def _launch_all(self, servers: Sequence[McpServer]) -> None:
-        # A hundred starts at once hold up everybody else.
-        for first in range(0, len(servers), STARTS_AT_ONCE):
-            if first:
-                await anyio.lowlevel.checkpoint()
+        left = deque(servers)
+        while left:
+            # A hundred starts at once hold up everybody else.
+            share = STARTS_AT_ONCE * JOINS_FOR_A_START
             with self._news.joined():
-                for server in servers[first : first + STARTS_AT_ONCE]:
-                    self.launch(server)
+                while left and share > 0:
+                    share -= JOINS_FOR_A_START if self.launch(left.popleft()) else 1
+            if left:
+                await anyio.lowlevel.checkpoint()
 
     async def _run(self, server: McpServer) -> None:
         """Run a server; one whose environment was out of reach starts again when that is back."""
