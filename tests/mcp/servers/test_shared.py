@@ -12,6 +12,7 @@ import pytest
 from app_server.config.values import Config
 from app_server.mcp.catalog.tables import broken_servers, read_mcp_settings
 from app_server.mcp.servers import pool as pool_module
+from app_server.mcp.servers.server_set import STARTS_AT_ONCE
 from app_server.mcp.servers.status import cached_at_ms
 from app_server.mcp.servers.tool_cache import ToolCache
 from app_server.mcp.tools.listing import Listing
@@ -32,6 +33,7 @@ from tests.support.processes import RUN_S, memory_mb, started, tree_of
 
 FORM = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {}}}
 HOME = {"share": '"home"'}
+STEP = "mcpServer/startupStatus/updated"
 READY = [("starting", None), ("ready", None)]
 
 
@@ -82,6 +84,25 @@ async def unload(client: WireClient, thread_id: str) -> None:
     """Unload a thread that nobody else has."""
     await client.call("thread/unsubscribe", {"threadId": thread_id})
     await client.wait_for("thread/closed", lambda p: p["threadId"] == thread_id)
+
+
+async def test_a_thread_joins_all_servers_that_run_in_one_step_behind_its_start(
+    tmp_path: Path,
+) -> None:
+    names = [f"raw{number:02}" for number in range(STARTS_AT_ONCE + 2)]
+    config = "".join(stdio_server(name, **HOME) for name in names)
+    async with serve(tmp_path, config=config) as served, served.client() as client:
+        await ready_thread(client, *names)
+        client.take_kept()
+        thread_id = await client.start_thread()
+        await client.wait_for("thread/started")
+        told = [await client.wait_for(STEP) for _ in range(2 * len(names))]
+        assert [(one["params"]["name"], one["params"]["status"]) for one in told] == [
+            (name, step) for name in names for step in ("starting", "ready")
+        ]
+        assert {one["params"]["threadId"] for one in told} == {thread_id}
+        assert [one["seq"] for one in told] == list(range(told[0]["seq"], told[-1]["seq"] + 1))
+        assert len({one["emittedAtMs"] for one in told}) == 1
 
 
 @claim("mcp:shared")
