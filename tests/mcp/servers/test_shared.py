@@ -95,7 +95,6 @@ async def test_a_thread_joins_all_servers_that_run_in_one_step_behind_its_start(
         await ready_thread(client, *names)
         client.take_kept()
         thread_id = await client.start_thread()
-        await client.wait_for("thread/started")
         told = [await client.wait_for(STEP) for _ in range(2 * len(names))]
         assert [(one["params"]["name"], one["params"]["status"]) for one in told] == [
             (name, step) for name in names for step in ("starting", "ready")
