@@ -25,9 +25,8 @@ from app_server.rpc.outbox import Delta, Form, Message, Outgoing
 from app_server.rpc.replay import Position, ReplayBuffers, ReplayLimits, ReplayRepeated
 from protocol.contract.gate import is_experimental_variant
 from protocol.contract.methods import METHOD_OF, NOTIFICATIONS, SERVER_REQUESTS
-from protocol.jsonrpc.envelope import Answer, RequestId, render_request
+from protocol.jsonrpc.envelope import Answer, RepeatedNotifications, RequestId, render_request
 from protocol.jsonrpc.errors import METHOD_NOT_FOUND
-from protocol.jsonrpc.repeated import RepeatedNotifications
 from protocol.model import Variant, WireModel
 from protocol.threads.notifications import ServerRequestResolvedNotification
 

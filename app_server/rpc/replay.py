@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from app_server.rpc.outbox import Delta, Form, Message, Outgoing
 from protocol.contract.gate import has_stable_form
-from protocol.jsonrpc.repeated import RepeatedNotifications
+from protocol.jsonrpc.envelope import RepeatedNotifications
 
 RUN = 64
 """Pieces of one text that are kept together, and leave together."""

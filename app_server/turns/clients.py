@@ -11,12 +11,13 @@ from typing import Literal, Protocol, TypeAlias
 
 from app_server.mcp.servers.server import ServerNews
 from app_server.threads.log.state import TurnState
+from protocol.contract.methods import METHOD_OF
 from protocol.host.environments import EnvironmentConnectionNotification
 from protocol.integrations.mcp import (
     McpServerStatusUpdatedNotification,
     McpServerToolsChangedNotification,
 )
-from protocol.jsonrpc.repeated import RepeatedNotifications
+from protocol.jsonrpc.envelope import RepeatedNotifications
 from protocol.model import UnknownVariant, WireModel
 from protocol.server.lifecycle import WarningNotification
 from protocol.threads.notifications import ThreadStatusChangedNotification
@@ -185,7 +186,8 @@ def _step_events(
 
 @lru_cache(maxsize=16)
 def _repeated_steps(steps: tuple[ServerNews, ...]) -> RepeatedNotifications:
-    return RepeatedNotifications(*_step_events("", steps, ()))
+    method = METHOD_OF[McpServerStatusUpdatedNotification.__name__]
+    return RepeatedNotifications(method, *_step_events("", steps, ()))
 
 
 class ThreadClients:
@@ -237,11 +239,11 @@ class ThreadClients:
 
     def server_steps(self, news: Sequence[ServerNews], sign_in_again: Collection[str]) -> None:
         """Send how far starts of MCP servers have come; some of them wait for a new sign-in."""
-        steps = tuple(one for one in news if one.step != "toolsChanged")
+        steps = tuple([one for one in news if one.step != "toolsChanged"])
         if self._waiting is not None:
             events = _step_events(self._thread_id, steps, sign_in_again)
             self._waiting.extend((event, None) for event in events)
-        elif len(steps) > 1 and all(one.error is None for one in steps):
+        elif len(steps) > 1 and not any(one.error for one in steps):
             # Threads that share servers are sent the same steps at their start.
             self.port.emit_repeated(self._thread_id, _repeated_steps(steps))
         elif steps:

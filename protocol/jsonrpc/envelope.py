@@ -211,6 +211,56 @@ def render_notification(
     return f'{_PREFIX[jsonrpc]}"method":{_render(method)},"params":{body},{numbers}}}'
 
 
+_NO_THREAD = '"threadId":""'
+"""The first member of the parameters; no text in JSON has this in it, as quotes are escaped."""
+
+
+class RepeatedNotifications:
+    """Notifications of one method that thread after thread is sent alike, and rendered once."""
+
+    def __init__(self, method: str, *events: WireModel) -> None:
+        """Take events, one at least, whose first member is their thread, here the empty text."""
+        self.method = method
+        self._events = events
+        self._around: dict[tuple[bool, bool], list[tuple[str, str]]] = {}
+        """What stands before and behind the thread's id, by `experimental` and `jsonrpc`."""
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def render(
+        self,
+        thread_id: str,
+        emitted_at_ms: int,
+        *,
+        jsonrpc: bool = False,
+        experimental: bool = True,
+        seqs: Sequence[int] | None = None,
+    ) -> list[str]:
+        """Write them for a thread, as `render_notification` does; `seqs` has a number for each."""
+        around = self._around.get((experimental, jsonrpc))
+        if around is None:
+            texts = (
+                render_notification(
+                    self.method, event, 0, jsonrpc=jsonrpc, experimental=experimental
+                )
+                for event in self._events
+            )
+            around = self._around[experimental, jsonrpc] = [_split(text) for text in texts]
+        thread = _render(thread_id)
+        if seqs is None:
+            return [f"{head}{thread}{tail}{emitted_at_ms}}}" for head, tail in around]
+        return [
+            f'{head}{thread}{tail}{emitted_at_ms},"seq":{seq}}}'
+            for (head, tail), seq in zip(around, seqs, strict=True)
+        ]
+
+
+def _split(text: str) -> tuple[str, str]:
+    head, _, tail = text.partition(_NO_THREAD)
+    return head + _NO_THREAD[:-2], tail.removesuffix("0}")
+
+
 def render_batch(answers: Sequence[str]) -> str:
     """Join rendered answers into the one array that answers a batch."""
     return f"[{','.join(answers)}]"

@@ -17,8 +17,7 @@ from app_server.rpc.outbox import Delta, Outgoing
 from app_server.rpc.replay import Position, ReplayBuffer, ReplayLimits
 from protocol.contract.methods import METHOD_OF
 from protocol.integrations.mcp import McpServerStatusUpdatedNotification
-from protocol.jsonrpc.envelope import Answer
-from protocol.jsonrpc.repeated import RepeatedNotifications
+from protocol.jsonrpc.envelope import Answer, RepeatedNotifications
 from protocol.model import WireModel
 from protocol.server.lifecycle import ClientInfo, InitializeCapabilities, WarningNotification
 from protocol.threads.settings import ThreadSettingsUpdatedNotification
@@ -31,6 +30,7 @@ from tests.support.threads.stores import created
 
 FORM = True, False, True
 ASK = "mcpServer/elicitation/request"
+STEP = "mcpServer/startupStatus/updated"
 
 
 def text_delta(item_id: str, text: str) -> WireModel:
@@ -293,7 +293,7 @@ def test_repeated_events_are_sent_and_sent_again_as_others_are(
             hub.emit(thread_id, text_delta("a", "before"))
             hub.hold(two, thread_id, Position(stream.id, known))
             if is_repeated:
-                hub.emit_repeated(thread_id, RepeatedNotifications(*steps("", names)))
+                hub.emit_repeated(thread_id, RepeatedNotifications(STEP, *steps("", names)))
             else:
                 hub.emit(thread_id, *steps(thread_id, names))
             assert (late.heard, stream.events) == ([], 1 + len(names))
@@ -309,7 +309,7 @@ def test_repeated_events_without_a_stream_have_no_number() -> None:
     hub, client = Hub(lambda: 7), Client()
     with hub.connect(client) as one:
         hub.subscribe(one, "t")
-        hub.emit_repeated("t", RepeatedNotifications(*steps("", ["a"])))
+        hub.emit_repeated("t", RepeatedNotifications(STEP, *steps("", ["a"])))
     (message,) = client.heard
     assert (message["params"]["threadId"], message["params"]["name"]) == ("t", "a")
     assert "seq" not in message

@@ -61,8 +61,23 @@ def read_mcp_settings(config: Config) -> McpSettings:
         grace_ms = DEFAULT_GRACE_MS
     demanded = requirements_of(config).servers
     tables = view.at("mcp_servers")
-    servers = {}
+    return McpSettings(
+        _read_servers(config, tables, demanded),
+        grace_ms / 1000 if grace_ms else None,
+        view.at("features").boolean("mcp_tool_list_changed", default=True),
+        "deferred" if view.boolean("model_supports_search_tool", default=False) else "direct",
+        _read_switches(view.at("mcp_switches")),
+    )
+
+
+def _read_servers(
+    config: Config, tables: ConfigView, demanded: Mapping[str, ServerIdentity] | None
+) -> Mapping[str, ServerConfig]:
     everyone = _read_by_everyone(config)
+    read_from = to_json([tables.table, everyone, demanded], inf_nan_mode="constants")
+    if (known := _READ_TOGETHER.get(read_from)) is not None:
+        return known
+    servers = {}
     for name in sorted(tables.table):
         try:
             servers[name] = _read_server(name, tables.at(name), everyone, demanded)
@@ -70,13 +85,12 @@ def read_mcp_settings(config: Config) -> McpSettings:
             if config.source is None or _is_on_top(config, name):
                 raise
             servers[name] = _unusable_server(name, tables.table[name], demanded, exc)
-    return McpSettings(
-        servers,
-        grace_ms / 1000 if grace_ms else None,
-        view.at("features").boolean("mcp_tool_list_changed", default=True),
-        "deferred" if view.boolean("model_supports_search_tool", default=False) else "direct",
-        _read_switches(view.at("mcp_switches")),
-    )
+    # A problem names a place in a file.
+    if all(server.problem is None for server in servers.values()):
+        if len(_READ_TOGETHER) >= MAX_READ_TOGETHER:
+            del _READ_TOGETHER[next(iter(_READ_TOGETHER))]
+        _READ_TOGETHER[read_from] = servers
+    return servers
 
 
 def _read_switches(view: ConfigView) -> Mapping[str, bool]:
@@ -153,6 +167,12 @@ def parse_server(
     view = config.view().at("mcp_servers").at(name)
     return _read_server(name, view, _read_by_everyone(config), demanded)
 
+
+_READ_TOGETHER: dict[bytes, Mapping[str, ServerConfig]] = {}
+"""All servers of what was read last, by value of that: most threads have the same."""
+
+MAX_READ_TOGETHER = 16
+"""Of those; the ones that were read first go."""
 
 _READ: dict[bytes, ServerConfig] = {}
 """What was read last, by value of all that it was read from: threads share it."""

@@ -2,6 +2,7 @@
 
 import os
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -244,6 +245,11 @@ def test_of_what_was_read_a_bounded_number_is_kept(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(tables, "MAX_READ", 2)
     kept: dict[bytes, ServerConfig] = {}
     monkeypatch.setattr(tables, "_READ", kept)
+    monkeypatch.setattr(tables, "MAX_READ_TOGETHER", 2)
+    together: dict[bytes, Mapping[str, ServerConfig]] = {}
+    monkeypatch.setattr(tables, "_READ_TOGETHER", together)
     for name in "abca":
         read({name: {"command": "x"}})
     assert [config.name for config in kept.values()] == ["c", "a"]
+    assert [list(servers) for servers in together.values()] == [["c"], ["a"]]
+    assert read({"a": {"command": "x"}}).servers is together[list(together)[1]]
