@@ -2,7 +2,6 @@
 
 import os
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -245,11 +244,17 @@ def test_of_what_was_read_a_bounded_number_is_kept(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(tables, "MAX_READ", 2)
     kept: dict[bytes, ServerConfig] = {}
     monkeypatch.setattr(tables, "_READ", kept)
-    monkeypatch.setattr(tables, "MAX_READ_TOGETHER", 2)
-    together: dict[bytes, Mapping[str, ServerConfig]] = {}
-    monkeypatch.setattr(tables, "_READ_TOGETHER", together)
     for name in "abca":
-        read({name: {"command": "x"}})
+        tables.parse_server(name, {"command": "x"})
     assert [config.name for config in kept.values()] == ["c", "a"]
-    assert [list(servers) for servers in together.values()] == [["c"], ["a"]]
-    assert read({"a": {"command": "x"}}).servers is together[list(together)[1]]
+
+
+def test_what_was_read_of_all_servers_is_kept_for_the_newest_settings() -> None:
+    table = {"command": "kept"}
+    first = read({"a": table}).servers
+    assert read({"a": dict(table)}).servers is first
+    for number in range(tables.MAX_READ_TOGETHER):
+        read({f"b{number}": table})
+    again = read({"a": table}).servers
+    assert again == first
+    assert again is not first
