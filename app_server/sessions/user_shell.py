@@ -21,6 +21,7 @@ from app_server.turns.commands import (
     ThreadCommand,
     ThreadMachine,
     cut_to,
+    start_failure,
 )
 from app_server.turns.context import ThreadContext
 from app_server.turns.recorder import TurnRecorder
@@ -148,8 +149,7 @@ class UserShell:
             )
             await self._commands.start(thread_command, line)
         except OSError as exc:
-            place_or_program = f"{exc.filename}: " if exc.filename else ""
-            await thread_command.complete(NOT_STARTED, f"{place_or_program}{exc.strerror or exc}")
+            await thread_command.complete(NOT_STARTED, start_failure(exc, folder.cwd))
         except BaseException:
             await end_command(thread_command, turn)
             self._commands.forget(thread_command)

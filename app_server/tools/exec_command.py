@@ -53,6 +53,7 @@ from app_server.turns.commands import (
     ShellLine,
     ThreadCommand,
     model_text,
+    start_failure,
     state_line,
 )
 from app_server.turns.context import ThreadContext
@@ -211,6 +212,8 @@ class _Planned:
     arguments: ExecArguments
     request: CommandRequest
     line: ShellLine
+    folder: str
+    """Of the thread, in the environment of the command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +330,7 @@ class ExecCommand(TurnTool):
             tty=arguments.tty,
             policy=UNCONFINED_WORK if found.is_here else work_policy(self.environments, found),
         )
-        return _Planned(arguments=arguments, request=request, line=line)
+        return _Planned(arguments=arguments, request=request, line=line, folder=found.folder.cwd)
 
     async def _ask(
         self, command: ThreadCommand, planned: _Planned, needed: NeedsApproval
@@ -373,7 +376,9 @@ class ExecCommand(TurnTool):
             await command.decline()
             return _failed(str(exc), *command.read_notes())
         except OSError as exc:
-            return await self._not_started(command, exc)
+            text = start_failure(exc, planned.folder)
+            await command.complete(NOT_STARTED, text)
+            return _failed(text, *command.read_notes())
         assert command.process is not None
         with self.context.timeouts.move_on_after(planned.arguments.yield_s):
             await command.process.finished.wait()
@@ -420,12 +425,6 @@ class ExecCommand(TurnTool):
             await command.complete(command.exit_code)
             await self.turn.interrupt_here()
         return decision.is_allowed
-
-    async def _not_started(self, command: ThreadCommand, error: OSError) -> str:
-        reason = error.strerror or str(error) or "unknown error"
-        text = reason if error.filename is None else f"{error.filename}: {reason}"
-        await command.complete(NOT_STARTED, text)
-        return _failed(text, *command.read_notes())
 
 
 def _folder(cwd: str, workdir: str | None) -> str:

@@ -109,6 +109,21 @@ def _within(text: str) -> str:
 NOT_STARTED = -1
 """The exit code of what could not be started."""
 
+
+def start_failure(error: OSError, folder: str) -> str:
+    """Describe why a command could not be started, to clients and the model.
+
+    `folder` is that of the thread in the command's environment. Where it is missing, the thread was
+    begun on another machine, or it was removed, and no command of it can run here.
+    Source: docs/scale.md, "Requests for other nodes".
+    """
+    reason = error.strerror or str(error) or "unknown error"
+    if error.filename is None:
+        return reason
+    code = "environmentUnavailable: " if error.filename == folder else ""
+    return f"{code}{error.filename}: {reason}"
+
+
 ABORTED = -1
 """The exit code of what the user interrupted."""
 ABORTED_TEXT = "command aborted by user"

@@ -286,7 +286,7 @@ async def test_a_folder_that_this_machine_lacks_is_named_by_the_command(
                 if m["method"] == "item/completed"
                 and (item := m["params"]["item"])["type"] == "commandExecution"
             ]
-            refused = f"{folder}: No such file or directory"
+            refused = f"environmentUnavailable: {folder}: No such file or directory"
             assert (ran["status"], ran["aggregatedOutput"]) == ("failed", refused)
             assert nodes.model.items()[-1]["output"] == f"exec_command failed: {refused}"
             assert heard[-1]["params"]["turn"]["status"] == "completed"
