@@ -19,7 +19,7 @@ from app_server.apps.inventory.names import Route, allocate_routes
 from app_server.apps.policy import Use, registrations
 from app_server.apps.presentation import ApprovalTemplates, PresentedTools
 from app_server.apps.routes.generation import Generation, GenerationPorts, open_generation
-from app_server.apps.routes.local_server import Manifests, make_manifests
+from app_server.apps.routes.handshakes import Manifests, make_manifests
 from app_server.apps.upstream.bearer import SIGN_IN_CHANGED
 from app_server.extensions.contract.registration import Lease, Registration
 from app_server.runtime.loop_share import free_in_pieces

@@ -10,15 +10,12 @@ from app_server.apps.inventory.annotations import ENVELOPE
 from app_server.apps.inventory.inventory import AppTool
 from app_server.apps.inventory.names import Route
 from app_server.apps.routes.backing import Backing
+from app_server.apps.routes.handshakes import SANDBOX_STATE, handshake_of, listed_tool, listed_tools
 from app_server.apps.routes.local_server import (
     CALL_ID,
     RESOURCE_NOT_FOUND,
-    SANDBOX_STATE,
     Context,
     LocalServer,
-    handshake_of,
-    listed_tool,
-    listed_tools,
     meta_of,
     no_list,
     public_part,

@@ -1,14 +1,13 @@
-"""MCP server of a route, and its handshake: the SDK answers that, this module all else.
+"""MCP server of a route: the SDK answers the handshake, this module all else.
 
 Answers leave as they are. The SDK's own handlers would drop what their version of MCP does not
 know, and refuse content that it does not; a middleware that answers is past that.
-Source: docs/apps.md, "Local routes", "Registrations"; docs/extensions.md, "Manifests".
+Source: docs/apps.md, "Local routes".
 """
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -21,13 +20,11 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 from starlette.types import Message, Receive, Scope, Send
 
-from app_server.apps.files.files import with_paths
 from app_server.apps.inventory.annotations import ENVELOPE
-from app_server.apps.inventory.names import RESOURCES, Route, stripped_title
 from app_server.apps.routes.backing import Backing
+from app_server.apps.routes.handshakes import RESOURCES_HANDSHAKE, SANDBOX_STATE, RouteHandshake
 from app_server.apps.routes.http import values_of
 from app_server.apps.routes.session import LocalSession
-from app_server.extensions.contract.registration import Manifest
 from app_server.mcp_wire.errors import PeerError
 from app_server.mcp_wire.held_calls import AGAIN, HeldCall, HeldCalls
 from app_server.mcp_wire.revisions import (
@@ -43,81 +40,6 @@ from protocol.model import Json, JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION
 
 logger = logging.getLogger(__name__)
-
-SANDBOX_STATE = "codex/sandbox-state-meta"
-INPUT_CAPABILITY = "codex/tool-input-meta"
-
-Manifests: TypeAlias = Mapping[str, Manifest]
-"""By server."""
-
-MCP_VERSION = "2025-06-18"
-"""The protocol version for a client that names no other one."""
-
-
-@dataclass(frozen=True, slots=True)
-class RouteHandshake:
-    """The contents of a server's `initialize` result."""
-
-    name: str
-    title: str
-    instructions: str
-    capabilities: JsonObject
-
-    def result(self) -> JsonObject:
-        """Return the result of `initialize`."""
-        return {
-            "protocolVersion": MCP_VERSION,
-            "capabilities": self.capabilities,
-            "serverInfo": {"name": self.name, "title": self.title, "version": PROTOCOL_VERSION},
-            "instructions": self.instructions,
-        }
-
-
-RESOURCES_HANDSHAKE = RouteHandshake(
-    RESOURCES, "Apps", "Resources of the connected apps.", {"resources": {}}
-)
-
-
-def handshake_of(route: Route, *, has_files: bool) -> RouteHandshake:
-    """Return a connector's answer to `initialize`."""
-    connector = route.connector
-    capabilities: JsonObject = {"tools": {}, "resources": {}}
-    if has_files:
-        capabilities["experimental"] = {SANDBOX_STATE: {}, INPUT_CAPABILITY: {}}
-    instructions = connector.description or f"Tools of the app {connector.name}."
-    return RouteHandshake(route.server, connector.name, instructions, capabilities)
-
-
-def listed_tools(route: Route, *, has_files: bool) -> list[JsonObject]:
-    """List the tools of a connector under their local names."""
-    return [listed_tool(route, name, has_files=has_files) for name in route.tools]
-
-
-def listed_tool(route: Route, name: str, *, has_files: bool) -> JsonObject:
-    """Return the tool of a connector with this local name as it is listed."""
-    tool = route.tools[name]
-    listed = {**tool.definition, "name": name}
-    if (title := stripped_title(route.connector, tool)) is not None:
-        listed["title"] = title
-    return with_paths(listed, tool.file_params) if has_files else listed
-
-
-def make_manifests(
-    routes: Iterable[Route], *, has_files: bool, old_routes: Mapping[str, Route], before: Manifests
-) -> Manifests:
-    """Describe each route's handshake and tools; unchanged routes keep those of `before`.
-
-    A full inventory takes some ten ms: not for the loop.
-    """
-    made = {RESOURCES: before.get(RESOURCES) or Manifest(RESOURCES_HANDSHAKE.result(), ())}
-    for route in routes:
-        if old_routes.get(route.server) is route:
-            made[route.server] = before[route.server]
-            continue
-        hello = handshake_of(route, has_files=has_files).result()
-        made[route.server] = Manifest(hello, tuple(listed_tools(route, has_files=has_files)))
-    return made
-
 
 IDLE_S = 600.0
 """A session without a stream and without a request is ended after this long."""

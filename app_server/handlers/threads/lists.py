@@ -243,7 +243,8 @@ async def list_loaded_threads(
             elsewhere = await context.services.loaded_elsewhere()
         except OSError as exc:
             raise storage_failed(exc, "threads of other nodes cannot be listed") from exc
-        ids = [*(one for one in elsewhere if one not in ids), *ids]
+        own = frozenset(ids)
+        ids = [*(one for one in elsewhere if one not in own), *ids]
     if params.cursor is not None:
         if params.cursor not in ids:
             raise invalid_request(

@@ -16,7 +16,7 @@ from pydantic import SecretStr
 
 from app_server.apps.files.files import FileSupport
 from app_server.apps.inventory.names import RESOURCES
-from app_server.apps.routes.local_server import make_manifests
+from app_server.apps.routes.handshakes import make_manifests
 from app_server.extensions.contract.registration import Manifest, Registration, Tier
 from app_server.mcp.bounds import MAX_LISTED
 from app_server.mcp.catalog.catalog import resolve_servers
