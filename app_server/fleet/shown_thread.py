@@ -14,7 +14,7 @@ from typing import Any
 from protocol.model import JsonObject
 
 STEP_CHARS = 64 * 1024
-"""Of a text that is read before others run; one item more, which is read whole."""
+"""Of a text that is read before others run; one turn without items, or one item, more."""
 
 _DECODE = json.JSONDecoder().raw_decode
 _OF_ITEM = ("id", "type", "status")
@@ -108,6 +108,7 @@ async def _newest(place: _Place) -> list[JsonObject]:
         for name in place.members():
             turn[name] = await _heads(place) if name == "items" else place.value()
         turns = [turn]
+        await place.let_others_run()
     return turns
 
 
