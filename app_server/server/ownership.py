@@ -56,14 +56,18 @@ class Ownership:
         self,
         services: Services,
         nodes: Nodes,
-        is_followed: Callable[[str], bool],
+        has_subscribers: Callable[[str], bool],
+        *,
         max_at_once: int = MAX_AT_ONCE,
+        look_s: float = LOOK_S,
     ) -> None:
-        """`is_followed` says whether a client of this server follows a thread.
+        """`has_subscribers` says whether a client of this server is subscribed to a thread.
 
-        At most `max_at_once` threads of dead nodes are loaded at a time.
+        At most `max_at_once` threads of dead nodes are loaded at a time. Without a death there are
+        `look_s` between looks for them.
         """
-        self._is_followed = is_followed
+        self._has_subscribers = has_subscribers
+        self._look_s = look_s
         self._services = services
         self._sessions = services.sessions
         self._nodes = nodes
@@ -167,9 +171,12 @@ class Ownership:
     # Threads of dead nodes.
 
     async def _take_over(self) -> None:
+        death = self._nodes.next_death
         while True:
-            with anyio.move_on_after(LOOK_S):
-                await self._nodes.next_death.wait()
+            with anyio.move_on_after(self._look_s):
+                await death.wait()
+            # Before the look: one that comes during it may not be seen by it.
+            death = self._nodes.next_death
             if not self._nodes.is_held or self._sessions.draining:
                 continue
             try:
@@ -184,7 +191,7 @@ class Ownership:
         now_s = anyio.current_time()
         self._retry_at = {one: at_s for one, at_s in self._retry_at.items() if at_s > now_s}
         async with anyio.create_task_group() as tasks:
-            for thread_id in sorted(left, key=lambda one: not self._is_followed(one)):
+            for thread_id in sorted(left, key=lambda one: not self._has_subscribers(one)):
                 if thread_id not in self._retry_at:
                     tasks.start_soon(self._take, thread_id)
 

@@ -61,12 +61,44 @@ async def test_threads_that_clients_follow_come_first(tmp_path: Path) -> None:
             await sessions.unload(thread_id)
         nodes = OneDied([first, second, third, fourth])
 
-        def is_followed(thread_id: str) -> bool:
+        def has_subscribers(thread_id: str) -> bool:
             return thread_id in (third, fourth)
 
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(Ownership(served.services, nodes, is_followed, max_at_once=1).run)
+            tasks.start_soon(Ownership(served.services, nodes, has_subscribers, max_at_once=1).run)
             with anyio.fail_after(WAIT_S):
                 await nodes.looked.wait()
             tasks.cancel_scope.cancel()
         assert sessions.ids == [third, fourth, first, second]
+
+
+@dataclass
+class DiesDuringALook(OneDied):
+    """A group in which another node dies while it is looked at what the first left behind."""
+
+    looks: int = 0
+
+    async def left_behind(self) -> Sequence[str]:
+        self.looks += 1
+        if self.looks == 1:
+            self.die()
+        else:
+            self.looked.set()
+        return []
+
+    def die(self) -> None:
+        self.next_death.set()
+        self.next_death = anyio.Event()
+
+
+async def test_a_death_during_a_look_is_followed_by_the_next_look(tmp_path: Path) -> None:
+    nodes = DiesDuringALook([])
+    async with serve(tmp_path) as served, anyio.create_task_group() as tasks:
+        has_subscribers = served.services.hub.has_subscribers
+        acting = Ownership(served.services, nodes, has_subscribers, look_s=10 * WAIT_S)
+        tasks.start_soon(acting.run)
+        await anyio.wait_all_tasks_blocked()
+        nodes.die()
+        with anyio.fail_after(WAIT_S):
+            await nodes.looked.wait()
+        tasks.cancel_scope.cancel()
