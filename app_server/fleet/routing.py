@@ -91,9 +91,9 @@ class Group:
             if routes.connection_id is not None and routes.is_notified(thread_id, method)
         }
 
-    def is_followed(self, thread_id: str) -> bool:
-        """Whether a client of this node follows a thread of another one, or of one that died."""
-        return any(routes.follows(thread_id) for routes in self.routes)
+    def has_subscribers(self, thread_id: str) -> bool:
+        """Whether a client here is subscribed to a thread of another node, or of one that died."""
+        return any(routes.is_subscribed(thread_id) for routes in self.routes)
 
 
 def thread_of(request: Request) -> str | None:
@@ -219,8 +219,8 @@ class ClientRoutes:
         """Whether the client is told of a change of a thread by the node that made it."""
         return any(link.notifies(thread_id, method) for link in self._links.values())
 
-    def follows(self, thread_id: str) -> bool:
-        """Whether the client follows a thread at another node, or is to follow its next owner."""
+    def is_subscribed(self, thread_id: str) -> bool:
+        """Whether the client is subscribed to a thread at another node, or will be at its next."""
         if thread_id in self._taken_over:
             return True
         return any(thread_id in link.followed for link in self._links.values())

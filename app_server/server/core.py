@@ -203,7 +203,7 @@ class Core:
         services.tasks.start_soon(services.mcp_pool.run)
         services.tasks.start_soon(collect_when_idle)
         if self._nodes is not None:
-            ownership = (await load(_ownership))(services, self._nodes, self._is_followed)
+            ownership = (await load(_ownership))(services, self._nodes, self._has_subscribers)
             services.tasks.start_soon(ownership.run)
         if self._settings.store is not None:
             services.tasks.start_soon(_follow_environments, services)
@@ -237,11 +237,11 @@ class Core:
         """Close what is open, once nothing runs any more."""
         await _close(self._opened)
 
-    def _is_followed(self, thread_id: str) -> bool:
-        """Whether a client of this server follows a thread, whoever writes it."""
+    def _has_subscribers(self, thread_id: str) -> bool:
+        """Whether a client of this server is subscribed to a thread, whoever writes it."""
         if self.services.hub.has_subscribers(thread_id):
             return True
-        return self._group is not None and self._group.is_followed(thread_id)
+        return self._group is not None and self._group.has_subscribers(thread_id)
 
     async def _drain(self, sessions: Sessions, hurrying: anyio.Event) -> None:
         async with anyio.create_task_group() as tasks:

@@ -194,21 +194,21 @@ async def test_a_node_knows_what_its_clients_follow_until_the_next_owner_is_foun
     async with routed() as at:
         for number in range(2):
             await at.ask("thread/resume", {"threadId": thread_of(number)})
-            assert at.group.is_followed(thread_of(number))
+            assert at.group.has_subscribers(thread_of(number))
         await at.ask("thread/unsubscribe", {"threadId": thread_of(1)})
-        assert not at.group.is_followed(thread_of(1))
+        assert not at.group.has_subscribers(thread_of(1))
         at.nodes.turns, at.nodes.errors = [turn(1)], [late]
         await at.nodes.close_all(1011)
         with anyio.fail_after(60):
             while at.nodes.errors:
                 # The next owner refuses once, and is asked again.
-                assert at.group.is_followed(FOLLOWED)
+                assert at.group.has_subscribers(FOLLOWED)
                 await anyio.lowlevel.checkpoint()
             while not at.client.heard:
                 at.client.more.clear()
                 await at.client.more.wait()
-        assert at.group.is_followed(FOLLOWED)
-        assert not at.group.is_followed(thread_of(1))
+        assert at.group.has_subscribers(FOLLOWED)
+        assert not at.group.has_subscribers(thread_of(1))
 
 
 async def test_a_client_that_reads_too_slowly_for_the_owner_is_given_up() -> None:
