@@ -125,9 +125,9 @@ class OwnRequests:
         """Services that handlers get with each request."""
         return self._requests.services
 
-    def has_loaded(self, method: str) -> bool:
-        """Whether a method is answered without waiting for an import."""
-        return self._requests.has_loaded(method)
+    def is_immediate(self, method: str) -> bool:
+        """Whether a method is answered without waiting; see Requests."""
+        return self._requests.is_immediate(method)
 
     def refused(self, failure: str) -> None:
         """Count an error to what is not dispatched."""
@@ -225,9 +225,9 @@ class ClientRoutes:
             return True
         return any(thread_id in link.followed for link in self._links.values())
 
-    def has_loaded(self, method: str) -> bool:
-        """Whether a method is answered without waiting, for an import or for the store."""
-        return method != LOADED_LIST and self._requests.has_loaded(method)
+    def is_immediate(self, method: str) -> bool:
+        """Whether a method is answered without waiting; see Requests."""
+        return method != LOADED_LIST and self._requests.is_immediate(method)
 
     def refused(self, failure: str) -> None:
         """Count an error to what is not dispatched."""

@@ -238,8 +238,8 @@ class Requests(Protocol):
     async def dispatch(self, context: RequestContext[Any], request: Request) -> str:
         """Return the rendered answer."""
 
-    def has_loaded(self, method: str) -> bool:
-        """Whether a method is answered without waiting for an import."""
+    def is_immediate(self, method: str) -> bool:
+        """Whether a method of `Access.AT_ONCE` is answered without waiting now."""
 
     def refused(self, failure: str) -> None:
         """Count an error to what is not dispatched; `failure` is its word."""
@@ -487,7 +487,7 @@ class RpcConnection:
         order = FREE if spec is None else spec.order
         if order.access is Access.BARRIER:
             return self._answer_on_reader(context, request, chars, batch)
-        if order.access is Access.AT_ONCE and self._requests.has_loaded(request.method):
+        if order.access is Access.AT_ONCE and self._requests.is_immediate(request.method):
             # Nothing in it waits but the write, behind which a cancel loses nothing.
             return self._answer(context, request, chars, batch)
         key = _queue_key(order, request)

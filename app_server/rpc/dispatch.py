@@ -142,8 +142,8 @@ class Dispatcher:
             return experimental_required(method)
         return None
 
-    def has_loaded(self, method: str) -> bool:
-        """Whether a method is answered without waiting for an import."""
+    def is_immediate(self, method: str) -> bool:
+        """Whether the handler of a method is loaded, so that no call waits for that."""
         loaded = self._methods.get(method)
         return loaded is not None and not loaded.loading.locked()
 

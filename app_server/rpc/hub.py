@@ -367,7 +367,7 @@ class EventObserver(Protocol):
     """Observer of thread events and server requests; does not wait."""
 
     def observe(self, event: WireModel) -> None:
-        """Take an event of a thread; deltas, and steps of MCP servers, are not shown."""
+        """Take an event of a thread; those of `Hub.emit_repeated` are not shown."""
 
     def asked(self, method: str, *, answered: bool) -> None:
         """Take a question that is settled, or was withdrawn."""

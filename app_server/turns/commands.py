@@ -109,6 +109,14 @@ def _within(text: str) -> str:
 NOT_STARTED = -1
 """The exit code of what could not be started."""
 
+ABORTED = -1
+"""The exit code of what the user interrupted."""
+ABORTED_TEXT = "command aborted by user"
+"""Said behind what it printed, in the words of Codex."""
+
+MAX_NOTES = 16
+"""Beside the output of a command, until the model reads it."""
+
 
 def start_failure(error: OSError, folder: str) -> str:
     """Describe why a command could not be started, to clients and the model.
@@ -122,15 +130,6 @@ def start_failure(error: OSError, folder: str) -> str:
         return reason
     code = "environmentUnavailable: " if error.filename == folder else ""
     return f"{code}{error.filename}: {reason}"
-
-
-ABORTED = -1
-"""The exit code of what the user interrupted."""
-ABORTED_TEXT = "command aborted by user"
-"""Said behind what it printed, in the words of Codex."""
-
-MAX_NOTES = 16
-"""Beside the output of a command, until the model reads it."""
 
 
 class ThreadCommand:

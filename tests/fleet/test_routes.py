@@ -86,7 +86,7 @@ class Here:
             return "{}"
         return render_error(request.id, internal_error("not here").to_wire(), jsonrpc=False)
 
-    def has_loaded(self, method: str) -> bool:
+    def is_immediate(self, method: str) -> bool:
         return True
 
     def refused(self, failure: str) -> None:

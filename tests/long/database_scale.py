@@ -189,7 +189,7 @@ class _Run:
         used_s = _processor_s(others) - used_s
         await breaking
         over_s = time.monotonic()
-        await self._are_told(
+        await self._wait_for_ends(
             name,
             [one for one, at in before.open.items() if at.node == number and at.thread_id in lost],
         )
@@ -221,7 +221,7 @@ class _Run:
         )
         print(self.rows[-1], flush=True)
 
-    async def _are_told(self, name: str, turns: Iterable[str]) -> None:
+    async def _wait_for_ends(self, name: str, turns: Iterable[str]) -> None:
         """Wait until clients wait for these turns no more: they ended, or the thread was closed."""
         left = set(turns)
         try:
@@ -252,7 +252,7 @@ class _Run:
         used_s = _processor_s(self._fleet.nodes) - used_s
         delivered = await signals
         if status == "interrupted":
-            await self._are_told(name, before.open)
+            await self._wait_for_ends(name, before.open)
         await self._go_on(clients)
         statuses = self._statuses(before, lambda at: True)
         self._expect(name, "turns", statuses, status)

@@ -185,7 +185,7 @@ async def test_a_conversation_that_is_cancelled_ends_what_its_requests_have_shie
         def refused(self, failure: str) -> None:
             """Count nothing."""
 
-        def has_loaded(self, method: str) -> bool:
+        def is_immediate(self, method: str) -> bool:
             """Load nothing."""
             return True
 

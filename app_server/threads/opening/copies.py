@@ -36,7 +36,7 @@ from app_server.threads.rows import ThreadRow
 ROW_BYTES = 1 << 20
 """Bytes of lines that an import puts into one row, but for a longer line."""
 MAX_LINE_BYTES = 1_000_000_000
-"""What PostgreSQL takes as one row."""
+"""Of one line: PostgreSQL takes no larger row."""
 PAGE = 1000
 """Signals that are read at once."""
 CHUNK = 1 << 20

@@ -110,13 +110,13 @@ async def _measure(
             client.call("thread/resume", {"threadId": thread_id}) for client, thread_id in shares
         )
     async with steps.step("a turn in each thread") as more:
-        more.append(await _heard(near, threads, clients))
+        more.append(await _measured_ends(near, threads, clients))
     async with steps.step("`thread/resume` of the same thread"):
         await _some_at_once(
             client.call("thread/resume", {"threadId": threads[0]}) for client in clients
         )
     async with steps.step("a turn in it") as more:
-        more.append(await _heard(near, threads[:1], clients))
+        more.append(await _measured_ends(near, threads[:1], clients))
     async with steps.step("at rest"):
         await asyncio.sleep(10)
     async with steps.step("more clients") as more:
@@ -138,7 +138,9 @@ async def _some_at_once(works: Iterable[Awaitable[object]]) -> None:
     await asyncio.gather(*map(run, works))
 
 
-async def _heard(near: LeanClient, threads: Sequence[str], clients: Sequence[LeanClient]) -> str:
+async def _measured_ends(
+    near: LeanClient, threads: Sequence[str], clients: Sequence[LeanClient]
+) -> str:
     """Run a turn in each thread; say how many clients hear of the end of one, and how late."""
 
     async def late_s(client: LeanClient) -> float | None:

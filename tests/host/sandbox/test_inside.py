@@ -279,7 +279,7 @@ PER_PROCESS = "/proc/self/oom_score_adj"
 """Stands for a bound that each namespace has for itself: each process has this one."""
 
 
-def test_a_bound_of_its_own_leaves_the_one_outside() -> None:
+def test_bounding_a_namespace_leaves_the_pid_max_outside_as_it_was() -> None:
     before = Path(PER_PROCESS).read_text()
     inside.bound_processes("900", PER_PROCESS)
     assert Path(PER_PROCESS).read_text() == before
@@ -289,7 +289,7 @@ def test_a_bound_of_its_own_leaves_the_one_outside() -> None:
     assert Path(PER_PROCESS).read_text() == before
 
 
-def test_a_bound_of_the_whole_machine_is_put_back(tmp_path: Path) -> None:
+def test_a_pid_max_of_the_whole_machine_is_restored(tmp_path: Path) -> None:
     file = tmp_path / "pid_max"
     file.write_text("32768\n")
     with pytest.raises(OSError, match="its processes cannot be bounded"):

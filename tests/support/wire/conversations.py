@@ -91,7 +91,7 @@ class Work:
     def refused(self, failure: str) -> None:
         """Count nothing."""
 
-    def has_loaded(self, method: str) -> bool:
+    def is_immediate(self, method: str) -> bool:
         """Load nothing."""
         return True
 
