@@ -7,6 +7,7 @@ Source: docs/mcp.md, "Connections", "Reload".
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TypeAlias
 
 import anyio
@@ -194,7 +195,14 @@ class ServerSet:
         self._launcher = Launcher(cwd, pool, self._news, self._environment_is_back)
         self._tables = McpToolTables()
         self.settings = settings
-        self.servers = {name: self._make(config) for name, config in settings.servers.items()}
+        if any(config.owner is not None for config in settings.servers.values()):
+            # A registration is only sure to be served while somebody has leased it.
+            _ = self.servers
+
+    @cached_property
+    def servers(self) -> dict[str, McpServer]:
+        """Servers by raw name, made by the first look: the answer to a start needs none."""
+        return {name: self._make(config) for name, config in self.settings.servers.items()}
 
     @property
     def surface(self) -> str:

@@ -33,11 +33,14 @@ async def wait_for_required(servers: ServerSet) -> None:
     Raises:
         RequiredServersFailed: some did not.
     """
-    names = [n for n, s in servers.servers.items() if s.config.required and s.startable]
+    required = [name for name, config in servers.settings.servers.items() if config.required]
+    if not required:
+        return
+    names = [name for name in required if servers.servers[name].startable]
     while waiting := [one for one in _undecided(servers) if one.config.name in names]:
         await _first_decided(waiting)
-    required = [servers.servers[name] for name in names if name in servers.servers]
-    causes = [f"{s.config.name}: {s.failure}" for s in required if s.failure is not None]
+    decided = [servers.servers[name] for name in names if name in servers.servers]
+    causes = [f"{s.config.name}: {s.failure}" for s in decided if s.failure is not None]
     if causes:
         raise RequiredServersFailed(
             f"required MCP servers failed to initialize: {'; '.join(causes)}"

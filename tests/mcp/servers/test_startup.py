@@ -6,8 +6,14 @@ from typing import Any
 
 import pytest
 
+from app_server.mcp.catalog.config import McpSettings, ServerConfig, StdioTransport
+from app_server.mcp.servers.pool import ServerPool
+from app_server.mcp.servers.server_set import ServerSet
+from app_server.mcp.servers.waits import wait_for_required
 from tests.support.harness import claim, serve, stdio_server
 from tests.support.mcp_peers.calls import steps_until_settled
+from tests.support.mcp_peers.no_processes import NoProcesses
+from tests.support.mcp_peers.shelf import Generation
 from tests.support.model import tools_of_thread
 from tests.support.paths import MCP_PEER
 
@@ -143,3 +149,40 @@ async def test_the_first_request_waits_for_servers_but_not_for_long(tmp_path: Pa
         thread_id = await client.start_thread()
         await client.turn(thread_id, "hi")
         assert served.model.requests[0]["tools"][-1]["name"] == "mcp__good"
+
+
+class CountedLooks(NoProcesses):
+    """Counts the servers that were made: each asks for its environment."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def has(self, environment_id: str) -> bool:
+        """Count, and answer."""
+        self.count += 1
+        return super().has(environment_id)
+
+
+async def test_answer_to_a_thread_start_waits_for_no_making_of_servers() -> None:
+    looks = CountedLooks()
+    configs = {
+        name: ServerConfig(name, StdioTransport("/no/such"), share="home")
+        for name in (f"shared{number}" for number in range(11))
+    }
+    servers = ServerSet(McpSettings(configs), "/", ServerPool(looks), lambda *_: None)
+    await wait_for_required(servers)
+    assert looks.count == 0
+    assert list(servers.servers) == list(configs)
+    assert looks.count == 11
+
+
+async def test_registration_is_leased_before_its_server_starts() -> None:
+    owner = Generation("owner")
+    config = ServerConfig("registered", StdioTransport("/no/such"), owner=owner)
+    servers = ServerSet(
+        McpSettings({"registered": config}), "/", ServerPool(NoProcesses()), lambda *_: None
+    )
+    assert owner.leases == 1
+    servers.stop()
+    await servers.run()
+    assert owner.leases == 0
