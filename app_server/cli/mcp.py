@@ -500,7 +500,9 @@ async def _show_logs(options: argparse.Namespace, config: Config) -> None:
             print(one_line(line))
     if any(output["text"] for output in outputs):
         return
-    if outputs:
+    if (problem := broken_servers(config).get(name)) is not None:
+        reason = f"The settings of MCP server `{name}` cannot be used: {str(problem).strip()}"
+    elif outputs:
         reason = _explain_empty_output(name, outputs[-1])
     elif (found := (await _servers(config, home)).get(name)) is not None and not found.enabled:
         reason = _explain_empty_output(name, {"runtimeStatus": "disabled"})

@@ -412,6 +412,10 @@ enabled = false
 
 [mcp_servers.gone]
 command = "none-such"
+
+[mcp_servers.wrong]
+command = "none-such"
+share = "nobody"
 """
 
 
@@ -437,7 +441,7 @@ async def test_logs_of_a_server_that_has_none_say_why_and_what_to_do(
         assert await said_of("off") == (0, "", off)
         assert await said_of("none") == (1, "", f"app-server mcp: {unknown}\n")
         thread_id = await client.start_thread()
-        await steps_until_settled(client, "raw", "gone")
+        await steps_until_settled(client, "raw", "gone", "wrong")
         for words in ((), ("--thread", thread_id)):
             assert await said_of("lazy", *words) == (
                 0, "", "MCP server `lazy` has not started: it starts with its first call.\n"
@@ -452,6 +456,12 @@ async def test_logs_of_a_server_that_has_none_say_why_and_what_to_do(
                 "MCP server `gone` has failed: MCP startup failed: none-such: No such file or "
                 "directory (os error 2). "
                 "`app-server mcp restart gone` tries again.\n",
+            )
+            assert await said_of("wrong", *words) == (
+                0,
+                "",
+                f"The settings of MCP server `wrong` cannot be used: {tmp_path}/config.toml:23:9: "
+                "unknown variant `nobody`, expected one of `thread`, `folder`, `home`\n",
             )
         assert (await said_of("none"))[2] == f"app-server mcp: {unknown}\n"
 

@@ -683,7 +683,7 @@ def row(entry: ServerReport, *, of_thread: bool) -> McpServerStatus:
         protocol_version=entry.record.protocol_version,
         pid=entry.pid,
         rss_bytes=entry.resident_bytes,
-        shared_by=entry.record.shared_by if of_thread else None,
+        shared_by=entry.record.shared_by if of_thread and not entry.config.problem else None,
         started_at_ms=entry.record.started_at_ms,
         restarts=entry.record.restarts if of_thread else None,
         last_error=entry.record.last_error,

@@ -73,6 +73,16 @@ async def test_a_status_names_the_process_and_its_past(tmp_path: Path) -> None:
 
 
 @claim("mcp:status-process")
+async def test_server_whose_settings_contradict_is_shared_by_nobody(tmp_path: Path) -> None:
+    config = stdio_server("raw", lazy="true", required="true")
+    async with serve(tmp_path, config=config) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        await steps_until_settled(client, "raw")
+        (row,) = (await client.call("mcpServerStatus/list", {"threadId": thread_id}))["data"]
+        assert (row["runtimeStatus"], row["sharedBy"], row["pid"]) == ("failed", None, None)
+
+
+@claim("mcp:status-process")
 async def test_clients_without_the_opt_in_do_not_see_it(tmp_path: Path) -> None:
     async with (
         serve(tmp_path, config=stdio_server("raw")) as served,
