@@ -206,24 +206,47 @@ Work: TypeAlias = Coroutine[Any, Any, None]
 
 
 class RunningRequests:
-    """Requests of a conversation that run as tasks, until `cut_off`."""
+    """Requests of a conversation that run as tasks, until `cut_off`.
+
+    The task of an answered request takes the next one: a scope costs more than most requests.
+    """
 
     def __init__(self) -> None:
         self._scopes: set[anyio.CancelScope] = set()
+        self._next: asyncio.Future[Work | None] | None = None
+        """What a task without a request waits for: one, or None, which ends it."""
+        self._is_last = False
+        """No further request is started."""
 
     def start(self, work: Work, tasks: asyncio.TaskGroup) -> None:
         """Start to work on a request."""
-        scope = anyio.CancelScope()
-        self._scopes.add(scope)
-        tasks.create_task(self._run_within(scope, work))
+        if self._next is None:
+            tasks.create_task(self._run(work))
+        else:
+            self._next.set_result(work)
+            self._next = None
 
-    async def _run_within(self, scope: anyio.CancelScope, work: Work) -> None:
-        with scope:
-            await work
+    async def _run(self, work: Work | None) -> None:
+        with anyio.CancelScope() as scope:
+            self._scopes.add(scope)
+            while work is not None:
+                await work
+                if self._is_last or self._next is not None:
+                    break
+                self._next = asyncio.get_running_loop().create_future()
+                work = await self._next
         self._scopes.discard(scope)
+
+    def finish(self) -> None:
+        """Have tasks end with their requests, as no further one is started."""
+        self._is_last = True
+        if self._next is not None:
+            self._next.set_result(None)
+            self._next = None
 
     def cut_off(self) -> None:
         """Cancel what runs; what is shielded in it is waited for."""
+        self.finish()
         for scope in list(self._scopes):
             scope.cancel()
 
@@ -394,6 +417,7 @@ class RpcConnection:
                 async with asyncio.TaskGroup() as tasks:
                     with self._reading:
                         await self._read(tasks)
+                    self._running.finish()
                     cutting_off = loop.call_later(self._limits.finish_s, self._running.cut_off)
                 cutting_off.cancel()
         finally:
