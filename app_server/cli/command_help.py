@@ -26,6 +26,7 @@ commands (COMMAND --help says more of each):
   doctor           check the home folder and this machine, and say what to do
   inspect          look into a running server from a browser
   status           list the servers that run with a home folder
+  usage            print tokens, requests, seconds and cost, by day, model, thread or folder
   store            make, check and copy the database that threads are kept in
   mcp              list, add, remove and sign in to MCP servers
   mcp-server       serve an MCP client on stdio: the tools codex and codex-reply run turns

@@ -288,7 +288,17 @@ def _seconds(text: str) -> float:
 
 
 DEFAULT_LISTEN = "stdio://"
-LAZY_COMMANDS = ("bench", "doctor", "exec-server", "inspect", "mcp", "signal", "status", "store")
+LAZY_COMMANDS = (
+    "bench",
+    "doctor",
+    "exec-server",
+    "inspect",
+    "mcp",
+    "signal",
+    "status",
+    "store",
+    "usage",
+)
 """Commands of their own, each in its module, imported late: a server has no use for them."""
 SYSTEMD_STATES = {"serving": "READY=1", "stopping": "STOPPING=1"}
 GENERATE_COMMANDS = ("generate-json-schema", "generate-ts", "schema")

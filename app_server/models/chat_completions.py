@@ -527,7 +527,9 @@ class ChatReader:
     def _complete(self) -> Sequence[ModelEvent]:
         events = list(self._close())
         if self._reason in CUT_SHORT:
-            raise incomplete(self._reason)
+            failure = incomplete(self._reason)
+            failure.usage = self._usage
+            raise failure
         events += (ItemDone(self._call_item(call)) for call in self._calls)
         return [*events, ResponseCompleted(self._usage)]
 

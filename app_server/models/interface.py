@@ -168,6 +168,8 @@ class ModelFailure(Exception):
         self.info = info
         self.retry_after_s = retry_after_s
         self.limits: Sequence[RateLimitSnapshot] = ()
+        self.usage: TokenUsageBreakdown | None = None
+        """What the model says that the failed call has used."""
 
     @property
     def kind(self) -> str:

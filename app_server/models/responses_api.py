@@ -4,6 +4,7 @@ Source: the public Responses API reference, "Streaming".
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from app_server.models.interface import (
     CallInputDelta,
@@ -11,6 +12,7 @@ from app_server.models.interface import (
     ItemAdded,
     ItemDone,
     ModelEvent,
+    ModelFailure,
     ReasoningDelta,
     ResponseCompleted,
     SummaryDelta,
@@ -82,13 +84,20 @@ def parse_event(sse: SseEvent) -> ModelEvent | None:
             case "response.completed":
                 return ResponseCompleted(_usage(event["response"].get("usage")))
             case "response.failed" | "error":
-                raise reported(_error(event))
+                raise _with_usage(reported(_error(event)), event)
             case "response.incomplete":
                 details = event["response"].get("incomplete_details") or {}
-                raise incomplete(details.get("reason") or "unknown")
+                raise _with_usage(incomplete(details.get("reason") or "unknown"), event)
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise malformed(exc) from exc
     return None
+
+
+def _with_usage(failure: ModelFailure, event: JsonObject) -> ModelFailure:
+    """Add what a failed response has used to its failure, where the event says it."""
+    with suppress(ValueError, KeyError, TypeError, AttributeError):
+        failure.usage = _usage(event["response"].get("usage"))
+    return failure
 
 
 def _text(event: JsonObject, key: str) -> str:

@@ -18,6 +18,7 @@ from app_server.models.interface import ModelFailure
 from app_server.models.prompt.request import message
 from app_server.turns.model_exchange import ModelExchange, run_calls
 from app_server.turns.recorder import TurnRecorder
+from app_server.turns.usage.recorder import UsageRecorder
 from protocol.model import Json, JsonObject
 from protocol.turns.code_review import (
     BaseBranchReviewTarget,
@@ -195,6 +196,7 @@ class CodeReview:
     reviewer: ModelExchange
     environment: Sequence[JsonObject]
     """Are sent to the reviewer first."""
+    usage: UsageRecorder
 
     async def run(self) -> AgentMessageThreadItem:
         """Do the review; returns the message that the thread keeps of it.
@@ -228,7 +230,8 @@ class CodeReview:
                 if not response.calls:
                     said = reviewer.last_message
                     return "" if said is None else said.text
-                await run_calls(response.calls, reviewer.tools, self.recorder)
+                with self.usage.tools():
+                    await run_calls(response.calls, reviewer.tools, self.recorder)
             raise reviewer.requests.announced(
                 ModelFailure(f"the model made {MAX_REQUESTS} requests in one review")
             )

@@ -312,7 +312,7 @@ class SignalInbox:
                 ]
                 settings = self.context.log.state.settings
                 return await self.turns.begin(
-                    InputWork(TurnInput((), items, signals=marks), settings)
+                    InputWork(TurnInput((), items, signals=marks), settings, origin="signal")
                 )
             marks = [message.mark for message in messages]
             at_ms = self.context.clock.now_ms()

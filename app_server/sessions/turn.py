@@ -54,6 +54,7 @@ from protocol.log.rollout import (
     SubmissionTaken,
     TurnCompleted,
     TurnStarted,
+    UsageOrigin,
 )
 from protocol.model import JsonObject
 from protocol.turns.code_review import ReviewTarget
@@ -86,6 +87,7 @@ class InputWork:
     """Of the thread, from this turn on."""
     submission: SubmissionQueued | None = None
     """Leaves the queue in the write that begins the turn."""
+    origin: UsageOrigin = "user"
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +312,7 @@ class ThreadTurns:
             return None
         turn_input = TurnInput((), [message("developer", instruction)])
         settings, _ = await self.allowed_settings()
-        turn = await self.begin(InputWork(turn_input, settings))
+        turn = await self.begin(InputWork(turn_input, settings, origin="goal"))
         context.goals.turn_began_alone()
         return turn
 
@@ -351,6 +353,8 @@ class Turn(RunningTurn):
         context = turns.context
         recorder = TurnRecorder(context.log, turn_id, context.clients, context.clock)
         super().__init__(recorder, kind, options)
+        if isinstance(work, InputWork):
+            self.origin = work.origin
         self._turns = turns
         self._context = context
         self._work = work
@@ -502,7 +506,8 @@ class Turn(RunningTurn):
             response = await exchange.respond()
             await context.goals.spend(self.id, response.usage)
             if response.calls:
-                await run_calls(response.calls, exchange.tools, self.recorder)
+                with context.usage.tools():
+                    await run_calls(response.calls, exchange.tools, self.recorder)
             elif not await self._run_stop_hooks() and await self._end_unless_input_pends():
                 return
         failure = ModelFailure(f"the model made {MAX_REQUESTS} requests in one turn")
@@ -519,7 +524,9 @@ class Turn(RunningTurn):
                 table = review_table(self._context, self)
                 reviewer = ModelExchange(self._context, self, table, TurnOptions())
                 target = self._work.target
-                review = CodeReview(target, self.recorder, reviewer, self._environment)
+                review = CodeReview(
+                    target, self.recorder, reviewer, self._environment, self._context.usage
+                )
                 self._exchange.last_message = await review.run()
                 # What was queued meanwhile is for the thread's own model.
                 state = self._context.log.state
@@ -555,7 +562,10 @@ class Turn(RunningTurn):
         """
         context = self._context
         state = context.log.state
-        records = end_of_turn(state, self, context.clock.now_ms(), end, error)
+        records = [
+            *context.usage.rest(self.id, self.origin),
+            *end_of_turn(state, self, context.clock.now_ms(), end, error),
+        ]
         left = list(state.pending_input)
         marks: Sequence[Record] = ()
         context.status.has_failed = end == "failed"

@@ -61,6 +61,8 @@ class ThreadRow:
     attachments: str
     """Type and key of each."""
     daybreak_enabled: bool | None
+    usage: str
+    """Sums of its ledger, as `UsageLedger.render` writes them."""
 
     @classmethod
     def of(cls, state: ThreadState) -> "ThreadRow":
@@ -94,6 +96,7 @@ class ThreadRow:
             read_state=_json(metadata.read_state),
             attachments=to_json(attachments).decode(),
             daybreak_enabled=metadata.daybreak_enabled,
+            usage=state.ledger.render(),
         )
 
 

@@ -15,8 +15,9 @@ from app_server.threads.log.reading import ForkPoint
 from app_server.threads.log.state import ThreadState
 from app_server.threads.organization import FilingState, Owner
 from app_server.threads.rows import ThreadPage, ThreadQuery, ThreadRow
+from app_server.threads.usage import UsageQuery, UsageSums
 from protocol.log.filing import FilingRecord
-from protocol.log.rollout import Record, ThreadCreated
+from protocol.log.rollout import Record, ThreadCreated, UsageRecorded
 
 Answer = TypeVar("Answer")
 Arguments = TypeVarTuple("Arguments")
@@ -39,6 +40,13 @@ class ThreadLists(Protocol):
             InvalidCursor: the cursor was not given out by a page of this order.
         """
 
+    async def usage(self, query: UsageQuery) -> UsageSums:
+        """Sum up the usage of one thread, or of all, without opening a log.
+
+        Raises:
+            OSError: the store cannot be read.
+        """
+
 
 class ThreadHistory(Protocol):
     """History of all threads, loaded or not."""
@@ -56,6 +64,13 @@ class ThreadHistory(Protocol):
         Raises:
             InvalidThreadId, ThreadNotFound, ThreadTooNew, ThreadDamaged, OSError
             And what `question` raises.
+        """
+
+    async def usage(self, thread_id: str) -> Sequence[UsageRecorded]:
+        """Read what a thread's log says of its usage, in order.
+
+        Raises:
+            InvalidThreadId, ThreadNotFound, OSError
         """
 
     async def search(self, query: SearchQuery) -> tuple[SearchPage, Mapping[str, ThreadRow]]:

@@ -123,7 +123,7 @@ class Compactor:
         attempts = requests.attempts(model)
         while True:
             try:
-                summary = await self._ask(shown, attempts.provider, model.features)
+                summary = await self._ask(shown, attempts.provider, model)
             except ModelFailure as failure:
                 if is_too_long(failure) and trims < MAX_TRIMS and len(shown) > 1:
                     requests.emit_limits(failure.limits)
@@ -133,17 +133,15 @@ class Compactor:
                     await attempts.wait(failure)
             else:
                 break
-        if summary.usage is not None:
-            await requests.account(summary.usage, model)
         requests.emit_limits(summary.limits)
         return summary.text
 
     async def _ask(
-        self, shown: Sequence[JsonObject], provider: Provider, features: ModelFeatures
+        self, shown: Sequence[JsonObject], provider: Provider, model: ModelInForce
     ) -> "_Summary":
         body = request_body(
             self.recorder.log.state,
-            features,
+            model.features,
             (),
             None,
             REQUEST_KIND,
@@ -151,12 +149,16 @@ class Compactor:
             history=[*shown, message("user", self.prompt or PROMPT)],
         )
         summary = _Summary()
-        async with self.requests.client.stream(provider, body) as batches:
-            async for batch in batches:
-                for event in batch:
-                    summary.take(event)
-        if not summary.text.strip():
-            raise ModelFailure("the model wrote no summary")
+        async with self.requests.recorded("compaction", model) as sent:
+            try:
+                async with self.requests.client.stream(provider, body) as batches:
+                    async for batch in batches:
+                        for event in batch:
+                            summary.take(event)
+            finally:
+                sent.usage = summary.usage
+            if not summary.text.strip():
+                raise ModelFailure("the model wrote no summary")
         return summary
 
     def _size_of(self, history: Sequence[JsonObject], features: ModelFeatures) -> int:

@@ -29,6 +29,7 @@ from app_server.turns.server_context import ServerContext
 from app_server.turns.servers import ThreadServers
 from app_server.turns.session_settings import SessionSettings
 from app_server.turns.slot import SessionStatus, TurnSlot
+from app_server.turns.usage.recorder import UsageRecorder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +69,7 @@ class ThreadContext:
     """The user's hooks."""
     extensions: ExtensionRegistry
     goals: Goals
+    usage: UsageRecorder
     tasks: anyio.abc.TaskGroup
     """Owns everything that the thread does."""
     server: ServerContext
@@ -85,9 +87,10 @@ def thread_context(
     """Join the parts of a thread that has just been loaded; `mcp` was read from `config`."""
     clock, slot, timeouts = server.clock, TurnSlot(), PausableTimeouts()
     clients = ThreadClients(server.clients, log.id)
-    status = SessionStatus(slot, clients)
+    status = SessionStatus(slot, clients, clock)
     hooks = ThreadHooks(log, clients, server)
-    assessments = AssessmentRequests(log, server.model_client, settings.model.providers)
+    usage = UsageRecorder(log, clients, clock, status)
+    assessments = AssessmentRequests(log, server.model_client, settings.model.providers, usage)
     questions = ThreadQuestions(
         log=log,
         clients=clients,
@@ -131,6 +134,7 @@ def thread_context(
         hooks=hooks,
         extensions=server.extensions,
         goals=Goals(log, clients, clock),
+        usage=usage,
         tasks=tasks,
         server=server,
     )

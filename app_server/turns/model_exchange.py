@@ -10,7 +10,7 @@ from itertools import groupby
 
 import anyio
 
-from app_server.models.catalogue.models import ModelFeatures, ModelInForce
+from app_server.models.catalogue.models import ModelInForce
 from app_server.models.interface import ModelFailure, Provider
 from app_server.models.prompt.context import tokens_in_context
 from app_server.models.prompt.request import request_body
@@ -23,6 +23,7 @@ from app_server.turns.recorder import TurnRecorder
 from app_server.turns.response import PatchProgress, ResponseReader, TurnPlans
 from app_server.turns.slot import RunningTurn, TurnOptions
 from app_server.turns.tools import ToolTable
+from protocol.log.rollout import UsageOrigin
 from protocol.model import JsonObject
 from protocol.turns.items import AgentMessageThreadItem
 
@@ -45,7 +46,7 @@ class ModelExchange:
         self._recorder = recorder
         self.tools = tools
         self._options = options
-        self.requests = ModelRequests(recorder, context.server.model_client)
+        self.requests = ModelRequests(recorder, context.server.model_client, context.usage)
         prompt = context.settings.compact_prompt
         self._compactor = Compactor(recorder, self.requests, tools, prompt)
         self._plans = TurnPlans(recorder)
@@ -84,7 +85,7 @@ class ModelExchange:
             attempts = self.requests.attempts(model)
             while response is None:
                 try:
-                    response = await self._send(attempts.provider, model.features)
+                    response = await self._send(attempts.provider, model)
                 except ModelFailure as failure:
                     if not self._may_be_shortened(failure):
                         await attempts.wait(failure)
@@ -96,8 +97,6 @@ class ModelExchange:
         finally:
             self._turn.awaits_model = False
         self.last_message = response.last_message or self.last_message
-        if response.usage is not None:
-            await self.requests.account(response.usage, model)
         if response.limits:
             self.requests.emit_limits(response.limits)
         return response
@@ -124,9 +123,9 @@ class ModelExchange:
             return False
         return is_too_long(failure) and self._compactor.may_help
 
-    async def _send(self, provider: Provider, features: ModelFeatures) -> ResponseReader:
+    async def _send(self, provider: Provider, model: ModelInForce) -> ResponseReader:
         """Send one request, and read its response as far as it is not cut off."""
-        recorder, state = self._recorder, self._recorder.log.state
+        recorder, state, features = self._recorder, self._recorder.log.state, model.features
         plans = self._plans if state.in_force.mode == "plan" else None
         is_early = self._context.settings.shows_patches_early
         reader = ResponseReader(recorder, plans, PatchProgress(recorder) if is_early else None)
@@ -142,32 +141,35 @@ class ModelExchange:
         if self._turn.is_directed:
             # It came since the history was made: a request without it would be cut off at once.
             return reader
-        model, port = state.in_force.model, recorder.clients.port
-        with span(
-            "model",
-            f"chat {model}",
-            gen_ai__operation__name="chat",
-            gen_ai__provider__name=provider.id,
-            gen_ai__request__model=model,
-        ) as work:
-            try:
-                with anyio.CancelScope() as self._turn.request:
-                    async with self.requests.client.stream(provider, body) as batches:
-                        async for batch in batches:
-                            await reader.take(batch)
-                            if port.is_crowded:
-                                await port.yield_to_loop()
-            except ModelFailure as failure:
-                work.fail(failure.kind)
-                raise
-            finally:
-                self._turn.request = None
-                reader.close()
-            if reader.usage is not None:
-                work.set(
-                    gen_ai__usage__input_tokens=reader.usage.input_tokens,
-                    gen_ai__usage__output_tokens=reader.usage.output_tokens,
-                )
+        origin: UsageOrigin = "review" if recorder.has_own_history else self._turn.origin
+        name, port = state.in_force.model, recorder.clients.port
+        async with self.requests.recorded(origin, model) as sent:
+            with span(
+                "model",
+                f"chat {name}",
+                gen_ai__operation__name="chat",
+                gen_ai__provider__name=provider.id,
+                gen_ai__request__model=name,
+            ) as work:
+                try:
+                    with anyio.CancelScope() as self._turn.request:
+                        async with self.requests.client.stream(provider, body) as batches:
+                            async for batch in batches:
+                                await reader.take(batch)
+                                if port.is_crowded:
+                                    await port.yield_to_loop()
+                except ModelFailure as failure:
+                    work.fail(failure.kind)
+                    raise
+                finally:
+                    self._turn.request = None
+                    sent.usage = reader.usage
+                    reader.close()
+                if reader.usage is not None:
+                    work.set(
+                        gen_ai__usage__input_tokens=reader.usage.input_tokens,
+                        gen_ai__usage__output_tokens=reader.usage.output_tokens,
+                    )
         return reader
 
 

@@ -5,6 +5,7 @@ Source: docs/config.md, "Models"; docs/wire.md, "Turns".
 
 import random
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
 import anyio
@@ -20,9 +21,10 @@ from app_server.models.interface import (
 )
 from app_server.models.prompt.request import outputs_for_open_calls
 from app_server.turns.recorder import TurnRecorder
-from protocol.log.rollout import TokensUsed
+from app_server.turns.usage.recorder import SentRequest, UsageRecorder
+from protocol.log.rollout import TokensUsed, UsageOrigin
 from protocol.server.account import AccountRateLimitsUpdatedNotification, RateLimitSnapshot
-from protocol.turns.notifications import ErrorNotification, ThreadTokenUsageUpdatedNotification
+from protocol.turns.notifications import ErrorNotification
 from protocol.turns.turn import ThreadTokenUsage, TokenUsageBreakdown, TurnError
 
 
@@ -32,6 +34,7 @@ class ModelRequests:
 
     recorder: TurnRecorder
     client: Model
+    usage: UsageRecorder
 
     def attempts(self, model: ModelInForce) -> "Attempts":
         """Begin a request to a model that may be sent several times.
@@ -44,15 +47,16 @@ class ModelRequests:
             raise self.announced(ModelFailure(f"Model provider `{provider_id}` not found"))
         return Attempts(self, model.provider)
 
-    async def account(self, usage: TokenUsageBreakdown, model: ModelInForce) -> None:
-        """Add what a request used to the thread's account, and notify."""
-        before = self.recorder.log.state.usage
-        account = ThreadTokenUsage(
-            total=usage if before is None else _sum(before.total, usage),
-            last=usage,
-            model_context_window=model.context_window,
-        )
-        await self._write(account)
+    def recorded(
+        self, origin: UsageOrigin, model: ModelInForce
+    ) -> AbstractAsyncContextManager[SentRequest]:
+        """Record the request that is sent in the context; see `UsageRecorder.request`.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        turn_id = self.recorder.turn_id
+        return self.usage.request(turn_id, origin, context_window=model.context_window)
 
     async def recount(self, last: TokenUsageBreakdown | None) -> None:
         """Write what the thread's context took last, after requests with a history of their own.
@@ -63,9 +67,7 @@ class ModelRequests:
         used = self.recorder.log.state.usage
         if used is None or used.last == last:
             return
-        await self._write(used.model_copy(update={"last": last or _tokens(0)}))
-
-    async def _write(self, account: ThreadTokenUsage) -> None:
+        account = used.model_copy(update={"last": last or _tokens(0)})
         record = TokensUsed(at_ms=self.recorder.clock.now_ms(), usage=account)
         await self.recorder.log.append(record, sync=False)
         self.emit_usage(account)
@@ -81,9 +83,7 @@ class ModelRequests:
 
     def emit_usage(self, account: ThreadTokenUsage) -> None:
         """Send clients the account, which is in the log."""
-        self.recorder.clients.emit(
-            ThreadTokenUsageUpdatedNotification(**self.recorder.ids, token_usage=account)
-        )
+        self.usage.emit(self.recorder.turn_id, account)
 
     def emit_limits(self, limits: Sequence[RateLimitSnapshot]) -> None:
         """Send clients where the account stands with its usage limits, one by one."""
@@ -142,10 +142,4 @@ def _tokens(total: int) -> TokenUsageBreakdown:
         cached_input_tokens=0,
         output_tokens=0,
         reasoning_output_tokens=0,
-    )
-
-
-def _sum(a: TokenUsageBreakdown, b: TokenUsageBreakdown) -> TokenUsageBreakdown:
-    return TokenUsageBreakdown(
-        **{name: getattr(a, name) + getattr(b, name) for name in TokenUsageBreakdown.model_fields}
     )

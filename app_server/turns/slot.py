@@ -15,9 +15,10 @@ import anyio
 import anyio.lowlevel
 
 from app_server.models.prompt.request import INTERRUPTED, STOPPED_BY_REVIEWER
+from app_server.runtime.clock import Clock
 from app_server.turns.clients import ThreadClients
 from app_server.turns.recorder import TurnRecorder
-from protocol.log.rollout import Settings
+from protocol.log.rollout import Settings, UsageOrigin
 from protocol.model import Json
 from protocol.threads.thread import (
     ActiveThreadStatus,
@@ -139,6 +140,8 @@ class RunningTurn:
         """Whether a request to the thread's model is being made, or its response read."""
         self.request: anyio.CancelScope | None = None
         """Of the request that is under way."""
+        self.origin: UsageOrigin = "user"
+        """What began the turn."""
 
     @property
     def settings(self) -> Settings:
@@ -306,10 +309,13 @@ class TurnSlot:
 class SessionStatus:
     """Follows the turn's slot and the questions that wait for the user."""
 
-    def __init__(self, slot: TurnSlot, clients: ThreadClients) -> None:
+    def __init__(self, slot: TurnSlot, clients: ThreadClients, clock: Clock) -> None:
         self._slot = slot
+        self._clock = clock
         self._clients = clients
         self._waiting: Counter[ThreadActiveFlag] = Counter()
+        self._waited_ms = 0
+        self._waiting_since_ms = 0
         self.has_failed = False
         """Whether the last turn failed, or its end could not be written."""
 
@@ -320,6 +326,13 @@ class SessionStatus:
             return ActiveThreadStatus(active_flags=sorted(+self._waiting))
         return SystemErrorThreadStatus() if self.has_failed else IdleThreadStatus()
 
+    @property
+    def waited_ms(self) -> int:
+        """Milliseconds so far in which the user was asked something."""
+        if not self._waiting.total():
+            return self._waited_ms
+        return self._waited_ms + self._clock.monotonic_ms() - self._waiting_since_ms
+
     def publish(self) -> None:
         """Send the status to every client."""
         self._clients.status(self.current)
@@ -327,6 +340,8 @@ class SessionStatus:
     @contextmanager
     def waiting_on(self, flag: ThreadActiveFlag) -> Iterator[None]:
         """Show for as long as the context lasts that the user is asked something."""
+        if not self._waiting.total():
+            self._waiting_since_ms = self._clock.monotonic_ms()
         self._waiting[flag] += 1
         if self._slot.turn is not None:
             self._slot.turn.user_was_asked = True
@@ -334,6 +349,9 @@ class SessionStatus:
         try:
             yield
         finally:
+            waited_ms = self.waited_ms
             self._waiting[flag] -= 1
+            if not self._waiting.total():
+                self._waited_ms = waited_ms
             if self._slot.turn is not None and not self._slot.turn.scope.cancel_called:
                 self.publish()

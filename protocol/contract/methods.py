@@ -233,6 +233,7 @@ METHODS: Mapping[str, MethodSpec] = {
     "turn/settings/update": trial("turns.requests", "TurnSettingsUpdate", THREAD),
     "turn/start": method("turns.requests", "TurnStart", THREAD),
     "turn/steer": method("turns.requests", "TurnSteer", THREAD),
+    "usage/read": ours("threads.usage", "UsageRead", FREE),
     "userVerification/status": trial("server.absent", "UserVerificationStatus", AT_ONCE),
     "windowsSandbox/readiness": method(
         "server.absent", "WindowsSandboxReadiness", AT_ONCE, takes=NOTHING

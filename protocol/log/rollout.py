@@ -28,7 +28,7 @@ from protocol.turns.policy import (
     FileSystemSandboxEntry,
     SandboxPolicy,
 )
-from protocol.turns.turn import ThreadTokenUsage, TurnError
+from protocol.turns.turn import ThreadTokenUsage, TokenUsageBreakdown, TurnError
 from protocol.values import Personality, ReasoningSummary
 
 
@@ -337,6 +337,33 @@ class TokensUsed(RecordBase):
     usage: ThreadTokenUsage
 
 
+UsageOrigin: TypeAlias = Literal["user", "signal", "wake", "goal", "compaction", "review"]
+"""Why a model is asked: what began the turn, or what the request itself is for."""
+
+USAGE_ORIGINS: tuple[UsageOrigin, ...] = get_args(UsageOrigin)
+
+
+class UsageRecorded(RecordBase):
+    """One request to a model is over, however it ended; and the time of tools since the last one.
+
+    No record of a turn: a revert does not drop it, and a fork does not copy it. At the end of a
+    turn it may be about the time of tools alone.
+    """
+
+    type: Literal["usageRecorded"] = "usageRecorded"
+    turn_id: str
+    origin: UsageOrigin
+    model: str
+    model_provider: str
+    cwd: str
+    request_id: str | None = absent_if_none()
+    """None: there was no request."""
+    usage: TokenUsageBreakdown | None = absent_if_none()
+    """None: the model has not reported it."""
+    model_ms: Int64 = 0
+    tool_ms: Int64 = 0
+
+
 class TurnCompleted(RecordBase):
     """The running turn is over; queued input that is left becomes visible to the model."""
 
@@ -453,6 +480,7 @@ Record: TypeAlias = Annotated[
     | ItemLeftRunning
     | ItemEnded
     | TokensUsed
+    | UsageRecorded
     | TurnCompleted
     | TurnsReverted
     | NameChanged

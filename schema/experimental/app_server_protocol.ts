@@ -1175,6 +1175,10 @@ export type ClientRequest = {
   id: RequestId;
   params: TurnSteerParams;
 } | {
+  method: "usage/read";
+  id: RequestId;
+  params: UsageReadParams;
+} | {
   method: "userVerification/status";
   id: RequestId;
   params: UserVerificationStatusParams;
@@ -4072,6 +4076,14 @@ export type ModelVerificationNotification = {
 /** The administrator's choice of models. */
 export type ModelsRequirements = {
   newThread: NewThreadModelDefaults | null;
+};
+
+/** An amount of money. */
+export type MoneyAmount = {
+  /** Three capital letters. */
+  currency: string;
+  /** A decimal number, exact. */
+  amount: string;
 };
 
 /** When the model may give work to other agents: if told to, of its own accord, or by a text. */
@@ -8088,6 +8100,62 @@ export type TurnsPage = {
   backwardsCursor: string | null;
 };
 
+/** Tokens, requests, time and cost. */
+export type UsageFigures = {
+  inputTokens: number;
+  /** Part of `inputTokens`. */
+  cachedInputTokens: number;
+  outputTokens: number;
+  /** Part of `outputTokens`. */
+  reasoningOutputTokens: number;
+  /** Requests that were sent to models, those that failed too. */
+  requests: number;
+  /** Of these, requests whose tokens the model has not reported. */
+  unreportedRequests: number;
+  modelMs: number;
+  /** Without the time in which the user was asked something. */
+  toolMs: number;
+  /** A sum for each currency, as far as prices are known. */
+  cost: Array<MoneyAmount>;
+  /** Tokens of models without a price, which `cost` does not have. */
+  unpricedTokens: number;
+};
+
+/** What usage is summed up by; `turn` needs a thread. */
+export type UsageGroupBy = "thread" | "turn" | "model" | "day" | "origin" | "folder";
+
+/** Sum up the usage of all threads, or of one. */
+export type UsageReadParams = {
+  /** Null: of all threads that are stored. */
+  threadId?: string | null;
+  /** The first day, `YYYY-MM-DD` in UTC. */
+  since?: string | null;
+  /** The last day; it counts too. */
+  until?: string | null;
+  groupBy?: UsageGroupBy;
+  cursor?: string | null;
+  /** Groups a page; null lets the server choose. */
+  limit?: number | null;
+};
+
+/** One page of groups, in their order. */
+export type UsageReadResponse = {
+  data: Array<UsageRow>;
+  /** Of all groups, on this page or not. */
+  total: UsageFigures;
+  /** The file that has the prices; absent where there are none. */
+  pricesSource?: string | null;
+  /** Null at the end. */
+  nextCursor: string | null;
+};
+
+/** The usage of one group. */
+export type UsageRow = {
+  /** A thread's or turn's id, a model, a day, an origin or a folder. */
+  group: string;
+  usage: UsageFigures;
+};
+
 /** One part of what the user gives to a turn. */
 export type UserInput = {
   type: "text";
@@ -8370,6 +8438,7 @@ export interface ClientRequests {
   "turn/settings/update": { params: TurnSettingsUpdateParams; result: TurnSettingsUpdateResponse };
   "turn/start": { params: TurnStartParams; result: TurnStartResponse };
   "turn/steer": { params: TurnSteerParams; result: TurnSteerResponse };
+  "usage/read": { params: UsageReadParams; result: UsageReadResponse };
   "userVerification/status": { params: UserVerificationStatusParams; result: UserVerificationStatusResponse };
   "windowsSandbox/readiness": { params: null; result: WindowsSandboxReadinessResponse };
 }

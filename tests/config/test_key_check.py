@@ -166,6 +166,10 @@ command = "x"
 url = "http://127.0.0.1:1"
 [mcp_servers.y.oauth]
 [marketplaces.x]
+[model_prices.x]
+currency = "USD"
+in = 1
+out = 1
 [model_providers.x]
 [orchestrator.mcp]
 [orchestrator.skills]

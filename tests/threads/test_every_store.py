@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -31,6 +31,13 @@ from app_server.threads.organization import PINNED
 from app_server.threads.rows import ThreadQuery
 from app_server.threads.servers import FoundServer, ServerEntry
 from app_server.threads.store import ThreadStore
+from app_server.threads.usage import (
+    Usage,
+    UsageGroup,
+    UsageQuery,
+    UsageSums,
+    sum_of_turns,
+)
 from protocol.log.filing import SectionPut
 from protocol.log.metadata import SectionChanged
 from protocol.log.rollout import (
@@ -41,9 +48,11 @@ from protocol.log.rollout import (
     TurnCompleted,
     TurnsReverted,
     TurnStarted,
+    UsageRecorded,
 )
 from protocol.threads.thread import ThreadSection
 from protocol.turns.items import ThreadItem
+from protocol.turns.turn import TokenUsageBreakdown
 from tests.support.receiver.stages import entry
 from tests.support.threads.stores import CLOCK, QUERY, created, raw, user_message
 
@@ -385,3 +394,82 @@ async def test_a_log_is_exported_as_it_is(opened: Opener) -> None:
         assert await stores.threads.exported(thread_id, len(lines) - 1) is None
         with pytest.raises(ThreadNotFound):
             await stores.threads.exported(CLOCK.new_id(), 1 << 20)
+
+
+def used(number: int, turn_id: str, **changes: str) -> UsageRecorded:
+    """Make the record of a request with tokens that no other number has."""
+    usage = TokenUsageBreakdown(
+        total_tokens=11 * number,
+        input_tokens=10 * number,
+        cached_input_tokens=number,
+        output_tokens=number,
+        reasoning_output_tokens=0,
+    )
+    values: dict[str, Any] = {"origin": "user", "model": "m", "model_provider": "p", "cwd": "/w"}
+    return UsageRecorded(
+        at_ms=CLOCK.now_ms(),
+        turn_id=turn_id,
+        request_id=str(number),
+        usage=usage,
+        model_ms=number,
+        **{**values, **changes},
+    )
+
+
+def usage(*numbers: int) -> Usage:
+    total = sum(numbers)
+    return Usage(
+        requests=len(numbers),
+        input_tokens=10 * total,
+        cached_input_tokens=total,
+        output_tokens=total,
+        model_ms=total,
+    )
+
+
+async def test_usage_is_that_of_the_rows_and_of_a_log(opened: Opener) -> None:
+    async with opened() as stores:
+        store = stores.threads
+        first, second = [await store.create(created()) for _ in range(2)]
+        await first.append(TurnStarted(at_ms=1, turn_id="t1"), used(1, "t1"), used(2, "t1"))
+        await first.append(used(3, "t1", origin="review", cwd="/other"), sync=False)
+        await first.append(TurnCompleted(at_ms=2, turn_id="t1", status="completed"))
+        await first.append(TurnStarted(at_ms=3, turn_id="t2"), used(4, "t2"))
+        await first.append(TurnCompleted(at_ms=4, turn_id="t2", status="completed"))
+        await second.append(used(5, "t3", model="n"))
+        await first.revert(TurnsReverted(at_ms=5, before_turn_id="t2"))
+        fork = await store.fork(first.id, ForkPoint(), created())
+        await fork.append(used(6, "t4"))
+        m, n = ("p", "m"), ("p", "n")
+
+        async def by(group: UsageGroup, thread_id: str | None = None) -> UsageSums:
+            return await store.lists.usage(UsageQuery(group, thread_id))
+
+        assert await by("thread") == {
+            first.id: {m: usage(1, 2, 3, 4)},
+            second.id: {n: usage(5)},
+            fork.id: {m: usage(6)},
+        }
+        assert await by("folder") == {
+            "/w": {m: usage(1, 2, 4, 6), n: usage(5)},
+            "/other": {m: usage(3)},
+        }
+        assert await by("origin", first.id) == {
+            "user": {m: usage(1, 2, 4)},
+            "review": {m: usage(3)},
+        }
+        assert await by("model") == {"m": {m: usage(1, 2, 3, 4, 6)}, "n": {n: usage(5)}}
+        query = UsageQuery("turn", first.id)
+        assert sum_of_turns(await store.history.usage(first.id), query) == {
+            "t1": {m: usage(1, 2, 3)},
+            "t2": {m: usage(4)},
+        }
+        with pytest.raises(ThreadNotFound):
+            await store.history.usage(CLOCK.new_id())
+        for thread in (first, second, fork):
+            await store.unload(thread)
+        await store.delete(second.id)
+        assert await by("model") == {"m": {m: usage(1, 2, 3, 4, 6)}}
+    async with opened() as stores:
+        sums = await stores.threads.lists.usage(UsageQuery("model"))
+        assert sums == {"m": {("p", "m"): usage(1, 2, 3, 4, 6)}}

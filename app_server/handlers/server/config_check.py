@@ -23,6 +23,7 @@ from app_server.handlers.server.config_layers import effective_config
 from app_server.handlers.server.feature_table import FEATURES
 from app_server.mcp.catalog.tables import broken_servers, read_mcp_settings
 from app_server.models.catalogue.models import read_model_settings
+from app_server.models.catalogue.prices import broken_prices
 from app_server.models.catalogue.providers import chosen_provider
 from app_server.observability.settings import counts_use, read_telemetry_settings
 from app_server.permissions.environment import read_command_settings
@@ -157,6 +158,8 @@ def _check_threads(config: Config, found: _WrongValues) -> None:
             read_profile(config, name, "/")
     found.read(with_hidden_paths, config, MachinePaths("/", "/"))
     found.read(read_model_settings, config)
+    for error in broken_prices(config):
+        found.add(error, LEFT_OUT)
     found.read(read_web_search, view)
     with found.reading():
         for tool in ("update_plan", "apply_patch"):

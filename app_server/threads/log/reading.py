@@ -24,6 +24,7 @@ from protocol.log.rollout import (
     TurnCompleted,
     TurnsReverted,
     TurnStarted,
+    UsageRecorded,
     is_newer,
     parse_record,
 )
@@ -241,6 +242,17 @@ def read_created(log: Log) -> ThreadCreated:
     if (state := adding.add(None, line)) is None:
         raise FirstLineDamaged
     return state.created
+
+
+def usage_in(log: Log) -> list[UsageRecorded]:
+    """Read what a log says of usage.
+
+    Raises:
+        FileNotFoundError: there is no such log.
+        OSError: it cannot be read.
+    """
+    lines = (line.record("usageRecorded") for line in scan_lines(log))
+    return [record for record in lines if isinstance(record, UsageRecorded)]
 
 
 @dataclass(slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from pydantic_core import to_json
 
+from app_server.threads.usage import UsageLedger
 from protocol.log.metadata import (
     AttachmentAdded,
     AttachmentRemoved,
@@ -55,6 +56,7 @@ from protocol.log.rollout import (
     TurnCompleted,
     TurnsReverted,
     TurnStarted,
+    UsageRecorded,
     parse_record,
 )
 from protocol.model import JsonObject, WireModel
@@ -689,6 +691,8 @@ class ThreadState:
     older_turns: int = 0
     """Turns before these."""
     usage: ThreadTokenUsage | None = None
+    ledger: UsageLedger = field(default_factory=UsageLedger)
+    """Usage of the thread's own requests, those of dropped turns too."""
     kept_turns: int = field(default=KEPT_TURNS, compare=False)
     kept_bytes: int = field(default=KEPT_BYTES, compare=False)
     _bytes: int = field(default=0, compare=False)
@@ -742,7 +746,7 @@ class ThreadState:
         """Whether all turns are in memory with all their items."""
         return not self.older_turns and not any(turn.items.left_out for turn in self.turns)
 
-    def apply(self, record: Record, size: int = 0) -> None:  # noqa: C901, PLR0912 - a case for each record
+    def apply(self, record: Record, size: int = 0) -> None:  # noqa: C901, PLR0912, PLR0915 - a case for each record
         """Take one more record into account; `size` is that of its line, in bytes."""
         if isinstance(record, MetadataRecord):
             self.metadata.apply(record)
@@ -781,6 +785,8 @@ class ThreadState:
             case TokensUsed():
                 self.usage = record.usage
                 self.measured = len(self.history)
+            case UsageRecorded():
+                self.ledger.apply(record)
             case HistoryCompacted():
                 self.history = list(record.items)
                 self.measured = 0

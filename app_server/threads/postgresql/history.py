@@ -22,12 +22,13 @@ from app_server.threads.history.pages import HistoryReader
 from app_server.threads.history.search import SearchPage, SearchQuery
 from app_server.threads.log.faults import log_failures
 from app_server.threads.log.outline import ItemKind, ItemPlace, Outliner, TurnOutline
-from app_server.threads.log.reading import Dropped, dropped_in, read_created
+from app_server.threads.log.reading import Dropped, dropped_in, read_created, usage_in
 from app_server.threads.postgresql.database import Connection, Database, OneConnection, storable
 from app_server.threads.postgresql.lists import PostgresLists
 from app_server.threads.postgresql.records import DatabaseLog
 from app_server.threads.postgresql.search import search_page
 from app_server.threads.rows import ThreadRow
+from protocol.log.rollout import UsageRecorded
 from protocol.turns.items import ThreadItem
 from protocol.turns.turn import TurnError
 
@@ -280,6 +281,14 @@ class PostgresHistory:
         ask = partial(_ask, self._database, uuid_of(thread_id), question, *arguments)
         try:
             return await anyio.to_thread.run_sync(ask)
+        except FileNotFoundError:
+            raise ThreadNotFound(thread_id) from None
+
+    async def usage(self, thread_id: str) -> Sequence[UsageRecorded]:
+        """Read what a thread's log says of its usage; see ThreadHistory.usage."""
+        log = DatabaseLog(self._database, uuid_of(thread_id))
+        try:
+            return await anyio.to_thread.run_sync(usage_in, log)
         except FileNotFoundError:
             raise ThreadNotFound(thread_id) from None
 

@@ -31,6 +31,7 @@ from app_server.threads.rows import (
     parse_page_cursor,
     row_of,
 )
+from app_server.threads.usage import NO_USAGE, UsageQuery, UsageSums, sum_of_rows
 from protocol.cursors import InvalidCursor
 
 logger = logging.getLogger(__name__)
@@ -41,6 +42,12 @@ FLUSH_S = 0.5
 FEW_HITS = 400
 """Hits in names up to which they are looked up; for more, threads are walked in their order."""
 _HITS = "SELECT found_names(%s, %s)"
+
+_USAGE = """
+SELECT id::text, usage FROM threads
+WHERE tenant = (SELECT current_tenant()) AND usage <> %s
+    AND (%s::uuid[] IS NULL OR id = ANY(%s::uuid[]))
+"""
 
 SHOWN = ", ".join("id::text" if name == "id" else name for name in COLUMNS)
 """The columns of a row, as a statement selects them."""
@@ -165,6 +172,17 @@ class PostgresLists:
         """
         await self.flush()
         return await anyio.to_thread.run_sync(partial(self._page, query))
+
+    async def usage(self, query: UsageQuery) -> UsageSums:
+        """Sum up the usage of one thread, or of all; see ThreadLists.usage."""
+        await self.flush()
+        return await anyio.to_thread.run_sync(self._usage, query)
+
+    def _usage(self, query: UsageQuery) -> UsageSums:
+        ids = None if query.thread_id is None else _uuids([query.thread_id])
+        with self._database.connection() as connection:
+            found = connection.execute(_USAGE, (NO_USAGE, ids, ids)).fetchall()
+        return sum_of_rows(found, query)
 
     def _page(self, query: ThreadQuery) -> ThreadPage:
         where, values = _conditions(query)

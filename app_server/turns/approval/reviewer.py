@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 from pydantic_core import to_json
 
 from app_server.mcp.tools.table import Tool
-from app_server.models.interface import ItemDone, Model, ModelFailure, Provider
+from app_server.models.interface import ItemDone, Model, ModelFailure, Provider, ResponseCompleted
 from app_server.models.prompt.environment_context import kind_of
 from app_server.models.prompt.request import message
 from app_server.runtime.clock import Clock
@@ -30,6 +30,7 @@ from app_server.turns.clients import ThreadClients
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.response import texts_of
 from app_server.turns.slot import TurnSlot
+from app_server.turns.usage.recorder import UsageRecorder
 from protocol.log.rollout import LOCAL, Settings
 from protocol.model import Json, JsonObject
 from protocol.server.lifecycle import GuardianWarningNotification
@@ -468,7 +469,7 @@ class Reviewer:
             raise NoAssessment(f"this turn has had {MAX_REVIEWS} reviews")
         evidence = {**excerpt(self.log.state.history), "action": planned.evidence}
         try:
-            assessment = await self.requests.ask(evidence)
+            assessment = await self.requests.ask(evidence, planned.turn_id)
         except ModelFailure as exc:
             # A server that refuses a request may repeat it.
             may_be_shown = planned.private is None
@@ -561,8 +562,9 @@ class AssessmentRequests:
     thread: LiveThread
     model: Model
     providers: Mapping[str, Provider]
+    usage: UsageRecorder
 
-    async def ask(self, evidence: JsonObject) -> Assessment:
+    async def ask(self, evidence: JsonObject, turn_id: str) -> Assessment:
         """Get an assessment; the caller bounds the time.
 
         An attempt whose answer cannot be read is followed by one that says so, and one that failed
@@ -576,7 +578,7 @@ class AssessmentRequests:
         for attempt in range(1, MAX_ATTEMPTS):
             wait_s = RETRY_BASE_S * 2 ** (attempt - 1)
             try:
-                return await self._once(evidence, was_unreadable)
+                return await self._once(evidence, turn_id, was_unreadable=was_unreadable)
             except UnreadableAssessment:
                 was_unreadable = True
             except ModelFailure as failure:
@@ -584,19 +586,26 @@ class AssessmentRequests:
                     raise
                 wait_s = max(wait_s, failure.retry_after_s)
             await anyio.sleep(wait_s * random.uniform(0.9, 1.1))
-        return await self._once(evidence, was_unreadable)
+        return await self._once(evidence, turn_id, was_unreadable=was_unreadable)
 
-    async def _once(self, evidence: JsonObject, was_unreadable: bool) -> Assessment:
+    async def _once(
+        self, evidence: JsonObject, turn_id: str, *, was_unreadable: bool
+    ) -> Assessment:
         state = self.thread.state
         # The turn has asked it already.
         provider = self.providers[state.in_force.model_provider]
         answer = ""
         body = review_body(state, evidence, was_unreadable=was_unreadable)
-        async with self.model.stream(provider, body) as batches:
+        async with (
+            self.usage.request(turn_id, "review", of_thread=False) as sent,
+            self.model.stream(provider, body) as batches,
+        ):
             async for batch in batches:
                 for event in batch:
                     if isinstance(event, ItemDone) and event.item["type"] == "message":
                         answer += "".join(texts_of(event.item.get("content")))
+                    if isinstance(event, ResponseCompleted):
+                        sent.usage = event.usage
                 if len(answer) > MAX_ANSWER_BYTES:
                     break
         return parse_assessment(answer)

@@ -9,7 +9,7 @@ Source: docs/architecture.md, "Threads on disk".
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -32,8 +32,9 @@ from app_server.threads.history.pages import HistoryReader
 from app_server.threads.history.search import SearchPage, SearchQuery
 from app_server.threads.log.faults import log_failures
 from app_server.threads.log.outline import ItemPlace, TurnOutline
-from app_server.threads.log.reading import read_created
+from app_server.threads.log.reading import read_created, usage_in
 from app_server.threads.rows import ThreadRow
+from protocol.log.rollout import UsageRecorded
 from protocol.turns.items import ThreadItem
 
 logger = logging.getLogger(__name__)
@@ -282,6 +283,25 @@ class FileHistory:
             path = self._copies.path_of(thread_id)
         with FileHistoryReader(self._require_index(), thread_id, path) as reader:
             return question(reader, *arguments)
+
+    async def usage(self, thread_id: str) -> Sequence[UsageRecorded]:
+        """Read what a thread's log says of its usage; that of one of Codex says nothing.
+
+        Raises:
+            InvalidThreadId, ThreadNotFound, OSError
+        """
+        return await anyio.to_thread.run_sync(self._usage, thread_id)
+
+    def _usage(self, thread_id: str) -> Sequence[UsageRecorded]:
+        try:
+            return usage_in(FileLog(self._paths.path_of(thread_id)))
+        except FileNotFoundError:
+            pass
+        try:
+            self._copies.path_of(thread_id)
+        except NoCodexThread:
+            raise ThreadNotFound(thread_id) from None
+        return ()
 
     async def search(self, query: SearchQuery) -> tuple[SearchPage, Mapping[str, ThreadRow]]:
         """Return one page of threads by what was said in them, up to the call; and their rows.

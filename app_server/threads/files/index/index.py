@@ -33,8 +33,9 @@ from app_server.threads.rows import (
     parse_page_cursor,
     row_of,
 )
+from app_server.threads.usage import NO_USAGE, UsageQuery, UsageSums, sum_of_rows
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 _SCHEMA = f"""
 CREATE TABLE threads (
@@ -177,6 +178,14 @@ class ThreadIndex(DerivedFile):
         with self.reading() as database:
             found = database.execute(statement, tuple(ids)).fetchall()
             return {row.id: row for row in map(_intact, found)}
+
+    def usage(self, query: UsageQuery) -> UsageSums:
+        """Sum up the usage of one thread, or of all."""
+        where = "usage <> ?" if query.thread_id is None else "usage <> ? AND id = ?"
+        values = [NO_USAGE, *([] if query.thread_id is None else [query.thread_id])]
+        with self.reading() as database:
+            found = database.execute(f"SELECT id, usage FROM threads WHERE {where}", values)
+            return sum_of_rows(found, query)
 
     # Changes.
 

@@ -15,6 +15,7 @@ from app_server.threads.files.index.derived import IndexReplaced
 from app_server.threads.files.index.follower import IndexFollower
 from app_server.threads.files.index.index import ThreadIndex
 from app_server.threads.rows import ThreadPage, ThreadQuery, ThreadRow
+from app_server.threads.usage import UsageQuery, UsageSums
 
 MAX_PAGES = 16
 """Each has at most as many rows as a list may ask for."""
@@ -148,6 +149,10 @@ class Listing:
         self._look_at_codex(index)
         return index.page(query)
 
+    async def usage(self, query: UsageQuery) -> UsageSums:
+        """Sum up the usage of one thread, or of all; see ThreadLists.usage."""
+        return await self._follower.ask(partial(_usage, query))
+
     async def refresh(self) -> None:
         """Bring the rows up to date, those of Codex too."""
         await self._follower.ask(self._look_at_codex)
@@ -171,6 +176,10 @@ class Listing:
             raise
         except OSError as exc:
             logger.warning("threads of Codex are listed as they were: %s", exc)
+
+
+def _usage(query: UsageQuery, index: ThreadIndex) -> UsageSums:
+    return index.usage(query)
 
 
 def _rows_of(ids: Sequence[str], index: ThreadIndex) -> Mapping[str, ThreadRow]:

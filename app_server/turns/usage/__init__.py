@@ -1,0 +1,1 @@
+"""What turns use: each request to a model recorded, and kept within budgets."""

@@ -1,0 +1,129 @@
+"""Recording of usage: each request to a model and the time of tools, in the log of their thread.
+
+A request has its record when it is over, however it ended, before its calls are made and its turn
+ends. The account that clients are sent (`thread/tokenUsage/updated`) is in the same write.
+Source: docs/usage.md, "Ledger".
+"""
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+
+import anyio
+
+from app_server.models.interface import ModelFailure
+from app_server.runtime.clock import Clock
+from app_server.threads.log.live import LiveThread
+from app_server.turns.clients import ThreadClients
+from app_server.turns.slot import SessionStatus
+from protocol.log.rollout import Record, TokensUsed, UsageOrigin, UsageRecorded
+from protocol.turns.notifications import ThreadTokenUsageUpdatedNotification
+from protocol.turns.turn import ThreadTokenUsage, TokenUsageBreakdown
+
+
+@dataclass(slots=True)
+class SentRequest:
+    """One request to a model, until its record is written."""
+
+    turn_id: str
+    origin: UsageOrigin
+    usage: TokenUsageBreakdown | None = None
+    """To be set once the model has reported it."""
+
+
+@dataclass(slots=True)
+class UsageRecorder:
+    """Records the usage of one loaded thread."""
+
+    log: LiveThread
+    clients: ThreadClients
+    clock: Clock
+    status: SessionStatus
+    _tool_ms: int = field(default=0, init=False)
+    """Time of tools that no record has yet."""
+
+    @asynccontextmanager
+    async def request(
+        self,
+        turn_id: str,
+        origin: UsageOrigin,
+        *,
+        context_window: int | None = None,
+        of_thread: bool = True,
+    ) -> AsyncIterator[SentRequest]:
+        """Record the request that is sent in the context, and its usage.
+
+        A response that is whole also changes the thread's account, if it is `of_thread`, whose
+        model has this `context_window`.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        sent, began_ms = SentRequest(turn_id, origin), self.clock.monotonic_ms()
+        records: list[Record] = []
+        try:
+            yield sent
+            if of_thread and sent.usage is not None:
+                records.append(self._accounted(sent.usage, context_window))
+        except ModelFailure as failure:
+            sent.usage = sent.usage or failure.usage
+            raise
+        finally:
+            record = self._record(turn_id, origin)
+            record.request_id, record.usage = self.clock.new_id(), sent.usage
+            record.model_ms = self.clock.monotonic_ms() - began_ms
+            with anyio.CancelScope(shield=True):
+                await self.log.append(record, *records, sync=False)
+        for account in records:
+            assert isinstance(account, TokensUsed)
+            self.emit(turn_id, account.usage)
+
+    @contextmanager
+    def tools(self) -> Iterator[None]:
+        """Count the time of the calls in the context, but for the time that people take."""
+        began_ms, waited_ms = self.clock.monotonic_ms(), self.status.waited_ms
+        try:
+            yield
+        finally:
+            waited_ms = self.status.waited_ms - waited_ms
+            self._tool_ms += max(self.clock.monotonic_ms() - began_ms - waited_ms, 0)
+
+    def rest(self, turn_id: str, origin: UsageOrigin) -> Sequence[Record]:
+        """Return the record of what a turn that ends has used since its last request."""
+        return [self._record(turn_id, origin)] if self._tool_ms else []
+
+    def emit(self, turn_id: str, account: ThreadTokenUsage) -> None:
+        """Send clients the account, which is in the log."""
+        self.clients.emit(
+            ThreadTokenUsageUpdatedNotification(
+                thread_id=self.log.id, turn_id=turn_id, token_usage=account
+            )
+        )
+
+    def _record(self, turn_id: str, origin: UsageOrigin) -> UsageRecorded:
+        settings, tool_ms = self.log.state.in_force, self._tool_ms
+        self._tool_ms = 0
+        return UsageRecorded(
+            at_ms=self.clock.now_ms(),
+            turn_id=turn_id,
+            origin=origin,
+            model=settings.model,
+            model_provider=settings.model_provider,
+            cwd=settings.cwd,
+            tool_ms=tool_ms,
+        )
+
+    def _accounted(self, usage: TokenUsageBreakdown, context_window: int | None) -> TokensUsed:
+        before = self.log.state.usage
+        account = ThreadTokenUsage(
+            total=usage if before is None else _sum(before.total, usage),
+            last=usage,
+            model_context_window=context_window,
+        )
+        return TokensUsed(at_ms=self.clock.now_ms(), usage=account)
+
+
+def _sum(a: TokenUsageBreakdown, b: TokenUsageBreakdown) -> TokenUsageBreakdown:
+    return TokenUsageBreakdown(
+        **{name: getattr(a, name) + getattr(b, name) for name in TokenUsageBreakdown.model_fields}
+    )
