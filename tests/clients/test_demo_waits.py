@@ -1,8 +1,12 @@
 """The demos wait for the MCP servers that they use, and say so when one does not come."""
 
+import asyncio
 import errno
 import io
+import os
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -45,6 +49,47 @@ def test_a_demo_that_cannot_be_shown_checks_all_the_same(stream: io.StringIO | N
         transcript.check("it holds", holds=True)
     transcript.close("done")
     assert transcript.checks == 1
+
+
+@pytest.fixture
+def ignored(request: pytest.FixtureRequest) -> Iterator[signal.Signals]:
+    """Ignore a signal, as whoever starts a demo in the background does."""
+    number: signal.Signals = request.param
+    before = signal.signal(number, signal.SIG_IGN)
+    yield number
+    signal.signal(number, before)
+
+
+@pytest.mark.parametrize("ignored", [signal.SIGINT, signal.SIGUSR1], indirect=True)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+async def test_a_signal_ends_a_demo_also_where_interrupts_are_ignored(
+    ignored: signal.Signals, number: signal.Signals
+) -> None:
+    cleaned_up = []
+
+    async def scenario(transcript: Transcript, folder: Path) -> None:
+        try:
+            os.kill(os.getpid(), number)
+            await asyncio.Event().wait()
+        finally:
+            # A second one does not end the cleaning up.
+            os.kill(os.getpid(), number)
+            await asyncio.to_thread(folder.joinpath("cleaned up").touch)
+            cleaned_up.append(folder)
+
+    async with asyncio.timeout(60):
+        assert await run_demo(scenario) == 130
+    (folder,) = cleaned_up
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("ignored", [signal.SIGHUP], indirect=True)
+async def test_a_demo_goes_on_when_a_closed_terminal_is_ignored(ignored: signal.Signals) -> None:
+    async def scenario(transcript: Transcript, folder: Path) -> None:
+        os.kill(os.getpid(), ignored)
+        await asyncio.to_thread(folder.joinpath("went on").touch)
+
+    assert await run_demo(scenario) == 0
 
 
 async def started(client: Client) -> str:

@@ -5,7 +5,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TextIO
@@ -86,15 +86,21 @@ class Transcript:
                 self._stream.flush()
 
 
+INTERRUPTED = 130
+"""Exit status of a demo that a signal ended: that of a shell for SIGINT."""
+
+
 async def run_demo(scenario: Callable[[Transcript, Path], Awaitable[None]]) -> int:
     """Run a demo in a folder of its own, which is removed afterwards.
 
     Returns the exit status: 0 only if every step was checked. A closed terminal (SIGHUP) and
     SIGTERM end it as SIGINT does, with what it has started.
     """
-    _end_by_interrupt(signal.SIGHUP, signal.SIGTERM)
     transcript = Transcript()
-    with tempfile.TemporaryDirectory(prefix="app-server-demo-") as folder:
+    with (
+        _cancelled_by(signal.SIGHUP, signal.SIGTERM) as came,
+        tempfile.TemporaryDirectory(prefix="app-server-demo-") as folder,
+    ):
         try:
             await scenario(transcript, Path(folder))
         except NotInstalled as exc:
@@ -106,18 +112,36 @@ async def run_demo(scenario: Callable[[Transcript, Path], Awaitable[None]]) -> i
         except (CheckFailed, RpcError, TimeoutError, RuntimeError, OSError) as exc:
             transcript.close(f"The demo failed: {type(exc).__name__}: {exc}")
             return 1
+        except asyncio.CancelledError:
+            if not came:
+                raise
+            return INTERRUPTED
     transcript.close(f"All {transcript.checks} checks hold.")
     return 0
 
 
-def _end_by_interrupt(*numbers: signal.Signals) -> None:
-    loop = asyncio.get_running_loop()
+@contextmanager
+def _cancelled_by(*numbers: signal.Signals) -> Iterator[Sequence[signal.Signals]]:
+    """Cancel this task at the first of these signals; yields those that came.
 
-    def end() -> None:
-        # Once: a second interrupt would end the cleaning up.
-        for number in numbers:
-            loop.add_signal_handler(number, lambda: None)
-        signal.raise_signal(signal.SIGINT)
+    Not by SIGINT, which is ignored in a program that a script runs in the background. What is
+    ignored already, as SIGHUP by nohup, stays so.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    came: list[signal.Signals] = []
 
-    for number in numbers:
-        loop.add_signal_handler(number, end)
+    def take(number: signal.Signals) -> None:
+        came.append(number)
+        # Once: a second time would end the cleaning up.
+        if len(came) == 1:
+            task.cancel()
+
+    taken = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
+    for number in taken:
+        loop.add_signal_handler(number, take, number)
+    try:
+        yield came
+    finally:
+        for number in taken:
+            loop.remove_signal_handler(number)
