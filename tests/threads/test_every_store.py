@@ -1,6 +1,7 @@
 """What every store answers, whatever it keeps threads in: asked through the doors alone."""
 
 import asyncio
+import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
@@ -19,7 +20,13 @@ from app_server.threads.failures import (
     ThreadNotFound,
     TurnNotFound,
 )
-from app_server.threads.history.pages import HistoryQuery, items_page, turns_page
+from app_server.threads.history.outlining import STEP_BYTES
+from app_server.threads.history.pages import (
+    HistoryQuery,
+    HistoryReader,
+    items_page,
+    turns_page,
+)
 from app_server.threads.history.search import Found, SearchQuery, occurrences_page
 from app_server.threads.ledger import Entry
 from app_server.threads.log.live import LiveThread, LogClosed
@@ -204,6 +211,46 @@ async def test_a_change_sees_the_state_and_is_there_for_all(opened: Opener) -> N
         with pytest.raises(KeyError):
             await stores.threads.change(thread_id, _broken)
         assert (await stores.threads.read(thread_id)).name == "about hello"
+
+
+async def test_a_log_of_several_steps_has_all_its_turns_and_is_copied_in_bounded_memory(
+    opened: Opener,
+) -> None:
+    large = "x" * (1 << 20)
+    count = 2 * STEP_BYTES // len(large) + 3
+    said = [f"apples {number} {large}" for number in range(count)]
+
+    def words_of(reader: HistoryReader) -> list[str]:
+        found, _ = occurrences_page(reader, "apples", count + 1, None)
+        return [" ".join(one.excerpt.text.split()[:2]) for one in found]
+
+    def turns_of(reader: HistoryReader) -> list[tuple[str, int]]:
+        return [(turn.id, len(turn)) for turn in reader.walk(None, ascending=True)]
+
+    async with opened() as stores:
+        thread = await stores.threads.create(created())
+        for number, text in enumerate(said):
+            # What the model sees is in memory as a whole: here it is nothing.
+            begin, _, *others = turn(f"{number}", text)
+            await thread.append(begin, *others, sync=False)
+        await stores.threads.unload(thread)
+        thread_id, ask = thread.id, stores.threads.history.ask
+        assert await ask(thread_id, turns_of) == [(f"{number}", 1) for number in range(count)]
+        thread = await stores.threads.load(thread_id)
+        await thread.append(TurnsReverted(at_ms=99, before_turn_id=f"{count - 2}"))
+        await stores.threads.unload(thread)
+        left = range(count - 2)
+        assert await ask(thread_id, turns_of) == [(f"{number}", 1) for number in left]
+        assert await ask(thread_id, words_of) == [f"apples {number}" for number in left]
+        tracemalloc.start()
+        try:
+            fork = await stores.threads.fork(thread_id, ForkPoint(), created())
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 16 * len(large)
+        assert await ask(fork.id, turns_of) == [(f"{number}", 1) for number in left]
+        await stores.threads.unload(fork)
 
 
 async def test_pages_of_turns_and_items_go_on_where_they_ended(opened: Opener) -> None:

@@ -32,6 +32,8 @@ PAGE_CHARS = 16_384
 """Characters of a page of text; a longer message is cut to one page."""
 MAX_PAGES = 32
 """Pages of a thread, so that one thread never fills an index: 524,288 characters."""
+STEP_BYTES = 16 << 20
+"""Of a log that are read at once: their turns are in memory until they are written."""
 BETWEEN = "\x1e"
 """Stands between messages, so that nothing is found across two of them."""
 
@@ -100,19 +102,21 @@ def read_on(
     dropped: Dropped | None,
     pages: TextPages,
     find_turn: Callable[[str], TurnOutline | None],
+    size: int,
 ) -> bool:
-    """Read from where `progress` stands; without `dropped` only up to a revert (then False).
+    """Read from where `progress` stands: STEP_BYTES, or to `size`, the end of the log.
 
-    `find_turn` returns a turn that was read before, by its id. Turns that are new or different are
-    in `progress.outliner.changed` afterwards.
+    Without `dropped` only up to a revert: then False. `find_turn` returns a turn that was read
+    before, by its id. Turns that are new or different are in `progress.outliner.changed`
+    afterwards.
 
     Raises:
         FileNotFoundError: there is no such log.
         OSError: it cannot be read.
     """
-    outliner = progress.outliner
+    outliner, end = progress.outliner, min(size, progress.seen + STEP_BYTES)
     with log.open() as file:
-        for line in scan_lines(log, progress.seen):
+        for line in scan_lines(log, progress.seen, end):
             if line.type == "turnsReverted" and dropped is None:
                 return False
             if dropped is not None and dropped.has(line.type, line.offset):

@@ -40,9 +40,18 @@ Arguments = TypeVarTuple("Arguments")
 _BATCH = 32
 _COLUMNS = "number, id, started_at_ms, status, error, completed_at_ms, duration_ms, packed"
 _OF_THREAD = "tenant = (SELECT current_tenant()) AND thread_id = %s"
-_ITEM = f"""
-SELECT substring(body FROM (%s - position + 1)::integer FOR %s) FROM records
-WHERE {_OF_THREAD} AND position <= %s ORDER BY position DESC LIMIT 1
+AHEAD_BYTES = 16 << 10
+"""That are fetched with an item; twice as many with each that comes behind the last ones."""
+MAX_AHEAD_BYTES = 1 << 20
+# The row of the item from there on, and those that fit whole: no other large one comes along.
+_AHEAD = """
+SELECT CASE WHEN position > %(at)b THEN body
+    ELSE substring(body FROM (%(at)b - position + 1)::integer FOR %(size)b::integer) END
+FROM records
+WHERE thread_id = %(thread)b AND position < %(at)b + %(size)b AND position >= (
+    SELECT max(position) FROM records WHERE thread_id = %(thread)b AND position <= %(at)b
+) AND (position <= %(at)b OR position + octet_length(body) <= %(at)b + %(size)b)
+ORDER BY position
 """
 _PUT_TURN = (
     f"INSERT INTO turns (thread_id, {_COLUMNS}) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s) "
@@ -74,13 +83,27 @@ class DatabaseHistoryReader:
         self._id = thread_id
         self.thread_id = str(thread_id)
         self.written_at_ms = catch_up(database, thread_id)
+        self._start = 0
+        self._fetched = b""
+        """Bytes of the log from `_start` on."""
+        self._ahead = AHEAD_BYTES
 
     def item(self, place: ItemPlace) -> ThreadItem | None:
         """Read an item; None if its line is damaged."""
-        values = place.offset, place.length, self._id, place.offset
+        if not self._start <= place.offset <= self._start + len(self._fetched) - place.length:
+            self._fetch(place)
+        offset = place.offset - self._start
+        return item_in(self._fetched[offset : offset + place.length])
+
+    def _fetch(self, place: ItemPlace) -> None:
+        """Fetch an item, and more where items are read in the order of the log."""
+        goes_on = bool(self._fetched) and place.offset >= self._start
+        self._ahead = min(2 * self._ahead, MAX_AHEAD_BYTES) if goes_on else AHEAD_BYTES
+        size = max(place.length, self._ahead)
+        values = {"thread": self._id, "at": place.offset, "size": size}
         with self._database.connection() as connection:
-            row = connection.execute(_ITEM.encode(), values, binary=True).fetchone()
-        return None if row is None else item_in(row[0])
+            rows = connection.execute(_AHEAD, values, binary=True).fetchall()
+        self._start, self._fetched = place.offset, b"".join([row[0] for row in rows])
 
     def turn(self, turn_id: str) -> TurnOutline | None:
         """Find a turn."""
@@ -142,28 +165,42 @@ def catch_up(database: Database, thread_id: UUID) -> int:
         FileNotFoundError: there is no such log.
         StoreUnavailable
     """
-    with database.transaction() as connection:
-        log = DatabaseLog(OneConnection(connection), thread_id)
-        size = log.size()
-        # A row to lock, also of a thread that nothing is known of.
-        connection.execute(
-            "INSERT INTO outlines (thread_id, seen, at_ms, started, waiting) "
-            "VALUES (%s, 0, 0, 0, '[]') ON CONFLICT DO NOTHING",
-            (log.thread_id,),
-        )
-        progress = _progress(connection, log.thread_id)
-        if progress.seen >= size:
+    while True:
+        # A step at a time, so that the second one does not wait for longer than a statement may.
+        with database.transaction() as connection:
+            progress, is_all = _catch_up(connection, thread_id)
+        if is_all:
             return progress.at_ms
-        if not _scan(connection, log, progress, None):
-            # There is a revert: what it drops is known only now.
-            progress = Progress(0, 0, Outliner())
-            for table in ("turns", "texts"):
-                connection.execute(f"DELETE FROM {table} WHERE {_OF_THREAD}", (log.thread_id,))
-            _scan(connection, log, progress, dropped_in(log))
-        waiting = to_json([list(place) for place in progress.outliner.waiting]).decode()
-        values = progress.seen, progress.at_ms, progress.outliner.started, waiting
-        connection.execute(_PUT_OUTLINE, (log.thread_id, *values))
-    return progress.at_ms
+
+
+def _catch_up(connection: Connection, thread_id: UUID) -> tuple[Progress, bool]:
+    """Read a step of a log, or all of one that has reverts; and whether it is known whole then."""
+    log = DatabaseLog(OneConnection(connection), thread_id)
+    size = log.size()
+    # A row to lock, also of a thread that nothing is known of.
+    connection.execute(
+        "INSERT INTO outlines (thread_id, seen, at_ms, started, waiting) "
+        "VALUES (%s, 0, 0, 0, '[]') ON CONFLICT DO NOTHING",
+        (log.thread_id,),
+    )
+    progress = _progress(connection, log.thread_id)
+    start = progress.seen
+    if start >= size:
+        return progress, True
+    if not _scan(connection, log, progress, None, size):
+        # There is a revert: what it drops is known only now, and only here.
+        progress = Progress(0, 0, Outliner())
+        for table in ("turns", "texts"):
+            connection.execute(f"DELETE FROM {table} WHERE {_OF_THREAD}", (log.thread_id,))
+        dropped, start = dropped_in(log), -1
+        while start < progress.seen < size:
+            start = progress.seen
+            _scan(connection, log, progress, dropped, size)
+    waiting = to_json([list(place) for place in progress.outliner.waiting]).decode()
+    values = progress.seen, progress.at_ms, progress.outliner.started, waiting
+    connection.execute(_PUT_OUTLINE, (log.thread_id, *values))
+    # A torn line may be left.
+    return progress, progress.seen >= size or progress.seen == start
 
 
 def _progress(connection: Connection, thread_id: UUID) -> Progress:
@@ -183,12 +220,16 @@ def _progress(connection: Connection, thread_id: UUID) -> Progress:
 
 
 def _scan(
-    connection: Connection, log: DatabaseLog, progress: Progress, dropped: Dropped | None
+    connection: Connection,
+    log: DatabaseLog,
+    progress: Progress,
+    dropped: Dropped | None,
+    size: int,
 ) -> bool:
-    """Read on from where `progress` stands; without `dropped` only up to a revert (then False)."""
+    """Read a step from where `progress` stands; without `dropped` up to a revert (then False)."""
     pages = TextPages(partial(_last_page, connection, log.thread_id))
     find = partial(_find_turn, connection, log.thread_id)
-    if not read_on(log, progress, dropped, pages, find):
+    if not read_on(log, progress, dropped, pages, find, size):
         return False
     oldest = max(pages.changed, default=-1) - MAX_PAGES
     with connection.cursor() as cursor:

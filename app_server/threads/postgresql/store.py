@@ -7,7 +7,7 @@ Source: docs/scale.md, "Who writes a thread".
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,6 +29,7 @@ from app_server.threads.failures import (
 )
 from app_server.threads.log.faults import LogFaults, log_failures
 from app_server.threads.log.live import LiveThread
+from app_server.threads.log.outline import LogLine
 from app_server.threads.log.reading import (
     ForkPoint,
     add_up,
@@ -39,7 +40,7 @@ from app_server.threads.log.reading import (
 )
 from app_server.threads.log.state import ThreadState, begin
 from app_server.threads.nodes import ALONE, NodeSettings
-from app_server.threads.postgresql.database import Database
+from app_server.threads.postgresql.database import Connection, Database, OneConnection
 from app_server.threads.postgresql.history import PostgresHistory
 from app_server.threads.postgresql.lists import (
     CHANGED,
@@ -135,6 +136,18 @@ def give_back(database: Database, holding: Holding, row: WrittenRow | None = Non
         connection.execute(_GIVE_BACK, (is_left, LEFT, thread_id, node_id, epoch))
 
 
+def _copied_rows(created: ThreadCreated, lines: Iterable[LogLine]) -> Iterator[bytes]:
+    """Group the first line of a fork, and those that it copies, into rows."""
+    row, size = [render_record(created)], 0
+    for line in lines:
+        if size > COPY_BYTES:
+            yield b"".join(row)
+            row, size = [], 0
+        row.append(line.content)
+        size += len(line.content)
+    yield b"".join(row)
+
+
 @dataclass(frozen=True, slots=True)
 class DatabaseThreads:
     """The threads of a database, taken and given back for one server. Everything here blocks."""
@@ -160,22 +173,25 @@ class DatabaseThreads:
         writer = DatabaseWriter(log, holding.epoch, end, self.appenders, self.nodes)
         return LiveThread(state, writer, self.changed, warnings)
 
-    def _insert(self, state: ThreadState, bodies: Sequence[bytes]) -> tuple[Holding, int]:
+    def _insert(
+        self, connection: Connection, state: ThreadState, bodies: Iterable[bytes]
+    ) -> tuple[Holding, int]:
         """Begin a thread that this server writes; returns the bytes of its log, too."""
         holding = Holding(self.nodes.id, uuid_of(state.id), 1)
-        with self.database.transaction() as connection:
-            row = as_json([final_row(state)])
-            if connection.execute(INSERTED.encode(), (holding.node_id, row)).fetchone() is None:
-                raise ThreadExists(state.id)
-            position = 0
-            for body in bodies:
-                connection.execute(_ADD, (holding.thread_id, position, body), binary=True)
-                position += len(body)
+        row = as_json([final_row(state)])
+        if connection.execute(INSERTED.encode(), (holding.node_id, row)).fetchone() is None:
+            raise ThreadExists(state.id)
+        position = 0
+        for body in bodies:
+            connection.execute(_ADD, (holding.thread_id, position, body), binary=True)
+            position += len(body)
         return holding, position
 
     def create(self, state: ThreadState, created: Record) -> LiveThread:
         """Begin a thread with its first record; see ThreadStore.create."""
-        return self._live(state, *self._insert(state, [render_record(created)]))
+        with self.database.transaction() as connection:
+            holding, end = self._insert(connection, state, [render_record(created)])
+        return self._live(state, holding, end)
 
     def load(self, thread_id: str) -> LiveThread:
         """Take a thread, and read its log; see ThreadStore.load."""
@@ -242,14 +258,10 @@ class DatabaseThreads:
             if created.ephemeral:
                 state = add_up(begin(created), lines_in(source, ranges), source)
                 return LiveThread(state, None, lambda _: None)
-            bodies, size = [[render_record(created)]], 0
-            for line in lines_in(source, ranges):
-                if size > COPY_BYTES:
-                    bodies.append([])
-                    size = 0
-                bodies[-1].append(line.content)
-                size += len(line.content)
-        holding, end = self._insert(begin(created), [b"".join(lines) for lines in bodies])
+            with self.database.transaction() as connection:
+                lines = lines_in(DatabaseLog(OneConnection(connection), source.thread_id), ranges)
+                bodies = _copied_rows(created, lines)
+                holding, end = self._insert(connection, begin(created), bodies)
         try:
             state = load_state(self._log(holding.thread_id))
         except BaseException:

@@ -15,6 +15,8 @@ class Options(NamedTuple):
     """Of a database that has the tables, and nothing in them."""
     threads: int
     """Rows of lists."""
+    records: int
+    """Of the long thread."""
 
 
 def durations(taken_s: Sequence[float]) -> str:

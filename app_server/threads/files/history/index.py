@@ -104,11 +104,17 @@ def catch_up(database: sqlite3.Connection, thread_id: str, path: Path) -> tuple[
         key, progress = found
         if progress.seen == size:
             return key, progress
-    if not _scan(database, key, progress, path, None):
-        # There is a revert: what it drops is known only now.
-        progress = Progress(0, 0, Outliner())
-        clear(database, key)
-        _scan(database, key, progress, path, dropped_in(FileLog(path)))
+    dropped = None
+    while progress.seen < size:
+        start = progress.seen
+        if not _scan(database, key, progress, FileLog(path), dropped, size):
+            # There is a revert: what it drops is known only now.
+            progress = Progress(0, 0, Outliner())
+            clear(database, key)
+            dropped = dropped_in(FileLog(path))
+        elif progress.seen == start:
+            # A torn line is left.
+            break
     waiting = to_json([list(place) for place in progress.outliner.waiting]).decode()
     others = progress.at_ms, progress.outliner.started, waiting
     database.execute(
@@ -152,12 +158,17 @@ def _empty_key(database: sqlite3.Connection, thread_id: str) -> int:
 
 
 def _scan(
-    database: sqlite3.Connection, key: int, progress: Progress, path: Path, dropped: Dropped | None
+    database: sqlite3.Connection,
+    key: int,
+    progress: Progress,
+    log: FileLog,
+    dropped: Dropped | None,
+    size: int,
 ) -> bool:
-    """Read on from where the index stands; without `dropped` only up to a revert (then False)."""
+    """Read a step from where the index stands; without `dropped` up to a revert (then False)."""
     pages = TextPages(partial(read_last_page, database, key))
     find = partial(find_turn, database, key)
-    if not read_on(FileLog(path), progress, dropped, pages, find):
+    if not read_on(log, progress, dropped, pages, find, size):
         return False
     write_pages(database, key, pages)
     _write_turns(database, key, progress.outliner.changed)
