@@ -19,6 +19,7 @@ from app_server.host.files.work import FileWork
 from app_server.host.git_fetch import GitFetch
 from app_server.mcp.servers.pool import ServerPool
 from app_server.models.catalogue.models import ModelLists
+from app_server.notifications.lazy import LazyNotifications
 from app_server.observability.telemetry.metrics import ServerMetrics
 from app_server.permissions.rules import RuleBook
 from app_server.permissions.sandbox.roots import MachinePaths
@@ -78,6 +79,7 @@ class Services:
     skills: SkillCatalog
     signals: LazySignals
     signal_notifier: SignalNotifier
+    notifications: LazyNotifications
     memory: MemoryBudget
     conversations: Conversations
     metrics: ServerMetrics

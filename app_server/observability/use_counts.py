@@ -56,7 +56,10 @@ class UseCounts:
             case ItemGuardianApprovalReviewCompletedNotification(review=review):
                 self._add(f"reviews.{review.status}")
 
-    def asked(self, method: str, *, answered: bool) -> None:
+    def asking(self, *_: object) -> None:
+        """Ignore a question that is open."""
+
+    def asked(self, thread_id: str, request_id: str | int, method: str, *, answered: bool) -> None:
         """Count a question to clients that is settled; one that was withdrawn has no answer."""
         self._add(f"questions.{method}.{'answered' if answered else 'withdrawn'}")
 

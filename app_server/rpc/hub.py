@@ -369,7 +369,14 @@ class EventObserver(Protocol):
     def observe(self, event: WireModel) -> None:
         """Take an event of a thread; those of `Hub.emit_repeated` are not shown."""
 
-    def asked(self, method: str, *, answered: bool) -> None:
+    def asking(
+        self, thread_id: ThreadId, request_id: RequestId, method: str, params: WireModel
+    ) -> None:
+        """Take a question that clients are asked."""
+
+    def asked(
+        self, thread_id: ThreadId, request_id: RequestId, method: str, *, answered: bool
+    ) -> None:
         """Take a question that is settled, or was withdrawn."""
 
 
@@ -392,8 +399,8 @@ class Hub:
         self._peers = self.connections.peers
         self.subscribers = Subscribers()
         self.server_requests = ServerRequests(self._is_left_to_nobody)
-        self.observer: EventObserver | None = None
-        """Observer of thread events and server requests, called with or without subscribers."""
+        self.observers: list[EventObserver] = []
+        """Observers of thread events and server requests, called with or without subscribers."""
         self.on_broadcast: Callable[[WireModel], None] | None = None
         """Takes each event for all clients; does not wait."""
         self._sent_since_yield = 0
@@ -485,9 +492,9 @@ class Hub:
         `method` is for types that serve several. `more` are pieces of text which came with the only
         event, a delta, and are sent as events of their own.
         """
-        if self.observer is not None:
+        for observer in self.observers:
             for event in events:
-                self.observer.observe(event)
+                observer.observe(event)
         self._notify(self.subscribers.of(thread_id), thread_id, events, method, more)
 
     def emit_repeated(self, thread_id: ThreadId, events: RepeatedNotifications) -> None:
@@ -587,6 +594,8 @@ class Hub:
         notified once that it is settled.
         """
         with self.server_requests.open(thread_id, method, params) as request:
+            for observer in self.observers:
+                observer.asking(thread_id, request.id, method, params)
             held = self.subscribers.held(thread_id)
             for connection_id in self.subscribers.of(thread_id):
                 if connection_id not in held:
@@ -599,8 +608,10 @@ class Hub:
                         thread_id=thread_id, request_id=request.id
                     )
                     self._notify(request.asked, thread_id, [settled])
-                if self.observer is not None:
-                    self.observer.asked(method, answered=request.answered.is_set())
+                for observer in self.observers:
+                    observer.asked(
+                        thread_id, request.id, method, answered=request.answered.is_set()
+                    )
         return request.result, request.answered_by
 
     async def ask_client(

@@ -142,9 +142,12 @@ class Core:
             )
             services = built.services
             opened.push_async_callback(services.signals.aclose)
+            opened.push_async_callback(services.notifications.aclose)
             opened.push_async_callback(built.lazy_model.aclose)
             opened.push_async_callback(services.model_lists.aclose)
             await services.plugins.load()
+            # Before the first turn: what it has no observer for is found with the next start only.
+            await services.notifications.resume()
             entry = ServerEntry(
                 pid=os.getpid(),
                 version=VERSION,

@@ -37,6 +37,8 @@ from app_server.host.git_fetch import GitFetch
 from app_server.mcp.servers.pool import ServerPool
 from app_server.models.catalogue.models import ModelLists
 from app_server.models.lazy import LazyModel
+from app_server.notifications.lazy import LazyNotifications, NotificationPorts
+from app_server.notifications.sending import Senders
 from app_server.observability.settings import counts_use
 from app_server.observability.telemetry.metrics import ServerMetrics
 from app_server.permissions.environment import EnvironmentPolicy, command_environment
@@ -196,7 +198,8 @@ async def build_services(
     first = await read_first_settings(configuration)
     hub.streams.limits = first.memory.stream
     counts = (await load(_use_counts))() if first.counts_use else None
-    hub.observer = counts
+    if counts is not None:
+        hub.observers.append(counts)
 
     sessions = Sessions(
         ServerContext(
@@ -239,6 +242,18 @@ async def build_services(
         peers=HomePeers(stores.servers) if node is None else GroupPeers(node),
     )
     signals = LazySignals(stores.signals, background, ports)
+    notifications = LazyNotifications(
+        stores.notifications,
+        background,
+        hub,
+        NotificationPorts(
+            store=stores.threads,
+            sessions=sessions,
+            clock=clock,
+            configuration=configuration,
+            senders=Senders(commands, clock, configuration.resolve(None), _hook_environment),
+        ),
+    )
     services = Services(
         home=home,
         version=VERSION,
@@ -270,6 +285,7 @@ async def build_services(
         skills=skills,
         signals=signals,
         signal_notifier=signal_notifier,
+        notifications=notifications,
         memory=MemoryBudget(first.memory.budget_bytes, hub.streams, sessions),
         conversations=conversations,
         metrics=metrics,

@@ -15,7 +15,7 @@ from app_server.rpc.hub import Hub
 from app_server.rpc.outbox import Delta, Outgoing
 from app_server.rpc.replay import Position, ReplayLimits
 from protocol.integrations.skills import SkillsChangedNotification
-from protocol.jsonrpc.envelope import Answer
+from protocol.jsonrpc.envelope import Answer, RequestId
 from protocol.model import WireModel
 from protocol.server.lifecycle import WarningNotification
 from protocol.signals.delivery import SignalReceipt, SignalUpdatedNotification
@@ -62,7 +62,10 @@ class Observer:
     def observe(self, event: WireModel) -> None:
         self.seen.append(event)
 
-    def asked(self, method: str, *, answered: bool) -> None:
+    def asking(self, thread_id: str, request_id: RequestId, method: str, params: WireModel) -> None:
+        raise AssertionError("nothing is asked here")
+
+    def asked(self, thread_id: str, request_id: RequestId, method: str, *, answered: bool) -> None:
         raise AssertionError("nothing is asked here")
 
 
@@ -110,7 +113,7 @@ def test_events_that_are_sent_together_are_what_they_are_one_by_one() -> None:
     for together in (True, False):
         hub = Hub(lambda: 7, ReplayLimits(max_events=2))
         observer = Observer()
-        hub.observer = observer
+        hub.observers.append(observer)
         hub.open_stream("t")
         listener, later = Listener(session(experimental=True)), Listener(session(experimental=True))
         with hub.connect(listener) as a, hub.connect(later) as b:

@@ -25,6 +25,7 @@ from app_server.mcp.catalog.tables import broken_servers, read_mcp_settings
 from app_server.models.catalogue.models import read_model_settings
 from app_server.models.catalogue.prices import broken_prices
 from app_server.models.catalogue.providers import chosen_provider
+from app_server.notifications.settings import read_notifications
 from app_server.observability.settings import counts_use, read_telemetry_settings
 from app_server.permissions.environment import read_command_settings
 from app_server.permissions.network import read_network_feature
@@ -211,6 +212,8 @@ def _check_server(config: Config, found: _WrongValues) -> None:
     found.read(counts_use, config, instead=AT_START)
     found.read(read_account_settings, config)
     found.read(read_telemetry_settings, config, instead=NOTHING_SENT)
+    for error in read_notifications(config).errors:
+        found.add(error, LEFT_OUT)
 
 
 def _check_extras(view: ConfigView, found: _WrongValues) -> None:

@@ -12,12 +12,14 @@ from app_server.config.values import ConfigError
 from app_server.runtime.loader import LoadFailed, load
 from app_server.threads.environments import AddedEnvironments
 from app_server.threads.files.environments import FileEnvironments
+from app_server.threads.files.notifications import FileNotifications
 from app_server.threads.files.signals import FileSignals
 from app_server.threads.files.store import FileStore
 from app_server.threads.ledger import SignalStore
 from app_server.threads.news import ThreadNews
 from app_server.threads.nodes import ALONE, Nodes, NodeSettings
 from app_server.threads.opening.servers import running_servers
+from app_server.threads.outbox import OutboxStore
 from app_server.threads.servers import RunningServers
 from app_server.threads.store import ThreadStore
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from app_server.threads.postgresql.environments import PostgresEnvironments
     from app_server.threads.postgresql.ledger import PostgresSignals
     from app_server.threads.postgresql.news import PostgresNews
+    from app_server.threads.postgresql.outbox import PostgresNotifications
     from app_server.threads.postgresql.store import PostgresStore
 
 
@@ -37,6 +40,7 @@ class Stores:
     signals: SignalStore
     servers: RunningServers
     environments: AddedEnvironments
+    notifications: OutboxStore
     nodes: Nodes | None = None
     """With a database alone: its servers, and the lease of this one."""
     news: ThreadNews | None = None
@@ -68,11 +72,16 @@ async def open_stores(
             made.signals(database),
             running_servers(home),
             made.environments(database),
+            made.notifications(database),
             threads.nodes,
             made.news(database),
         )
     return Stores(
-        FileStore(home, node.address), FileSignals(home), running_servers(home), FileEnvironments()
+        FileStore(home, node.address),
+        FileSignals(home),
+        running_servers(home),
+        FileEnvironments(),
+        FileNotifications(home),
     )
 
 
@@ -85,6 +94,7 @@ class _Postgresql(NamedTuple):
     signals: "type[PostgresSignals]"
     news: "type[PostgresNews]"
     environments: "type[PostgresEnvironments]"
+    notifications: "type[PostgresNotifications]"
 
 
 def _postgresql() -> _Postgresql:
@@ -92,6 +102,14 @@ def _postgresql() -> _Postgresql:
     from app_server.threads.postgresql.environments import PostgresEnvironments
     from app_server.threads.postgresql.ledger import PostgresSignals
     from app_server.threads.postgresql.news import PostgresNews
+    from app_server.threads.postgresql.outbox import PostgresNotifications
     from app_server.threads.postgresql.store import PostgresStore
 
-    return _Postgresql(Database, PostgresStore, PostgresSignals, PostgresNews, PostgresEnvironments)
+    return _Postgresql(
+        Database,
+        PostgresStore,
+        PostgresSignals,
+        PostgresNews,
+        PostgresEnvironments,
+        PostgresNotifications,
+    )

@@ -64,9 +64,9 @@ async def test_nothing_is_counted_unless_it_is_configured(tmp_path: Path) -> Non
 def test_names_are_bounded() -> None:
     counts = UseCounts()
     for number in range(MAX_COUNTERS + 5):
-        counts.asked(f"method-{number}", answered=True)
-    counts.asked("method-0", answered=True)
-    counts.asked("x" * 1000, answered=False)
+        counts.asked("t", 1, f"method-{number}", answered=True)
+    counts.asked("t", 1, "method-0", answered=True)
+    counts.asked("t", 1, "x" * 1000, answered=False)
     read = counts.read()
     assert (len(read), read[OTHER], read["questions.method-0.answered"]) == (
         MAX_COUNTERS + 1,
@@ -75,5 +75,5 @@ def test_names_are_bounded() -> None:
     )
     assert UseCounts().read() == {}
     lone = UseCounts()
-    lone.asked("x" * 1000, answered=False)
+    lone.asked("t", 1, "x" * 1000, answered=False)
     assert [len(name) for name in lone.read()] == [128]

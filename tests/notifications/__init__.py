@@ -1,0 +1,1 @@
+"""Notifications: settings, outbox, webhooks, programs."""
