@@ -23,6 +23,7 @@ SECRETS = (
     "model_providers.*.gateway_oauth",
     "model_providers.*.http_headers",
     "model_providers.*.query_params",
+    "notifications.url",
     "otel.exporter.*.headers",
     "otel.metrics_exporter.*.headers",
     "otel.trace_exporter.*.headers",

@@ -4,7 +4,7 @@ Source: docs/notifications.md.
 """
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -12,16 +12,12 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from app_server.config.effective import Configuration
 from app_server.config.values import ConfigError
-from app_server.notifications.sending import Senders
+from app_server.notifications.ports import NotificationPorts
 from app_server.observability.log_context import start_apart
 from app_server.rpc.hub import Hub
-from app_server.runtime.clock import Clock
 from app_server.runtime.loader import Lazy, LoadFailed, load
-from app_server.sessions.registry import Sessions
-from app_server.threads.outbox import NotificationOutbox, OutboxStore
-from app_server.threads.store import ThreadStore
+from app_server.threads.outbox import STATES, NotificationOutbox, OutboxStore
 
 if TYPE_CHECKING:
     from app_server.notifications.service import Notifications
@@ -34,17 +30,6 @@ KEYS = ("notify", "notifications")
 
 LOOK_S = 30.0
 """Seconds until an outbox that could not be opened, or a bad entry, is tried again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotificationPorts:
-    """Dependencies of notifications on other packages."""
-
-    store: ThreadStore
-    sessions: Sessions
-    clock: Clock
-    configuration: Configuration
-    senders: Senders
 
 
 class LazyNotifications:
@@ -126,6 +111,19 @@ class LazyNotifications:
         if self._outbox.value is None and not await self._store.exists():
             return None
         return await self._outbox.get()
+
+    async def counts(self) -> Mapping[str, int]:
+        """Count the entries of the outbox by state, and events that are not in it yet.
+
+        Nothing is counted by a server that has no receiver.
+
+        Raises:
+            OSError: the outbox cannot be read.
+        """
+        if self._service is None or self._outbox.value is None:
+            return {}
+        counts = await anyio.to_thread.run_sync(self._outbox.value.counts)
+        return {**{state: counts.get(state, 0) for state in STATES}, "unwritten": self.unwritten}
 
     @property
     def unwritten(self) -> int:

@@ -7,7 +7,6 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from app_server.host.commands.local_commands import (
     LocalCommands,
 )
 from app_server.host.commands.output import Stream
+from app_server.notifications.attempt import Attempt
 from app_server.notifications.settings import Target
 from app_server.permissions.sandbox.policy import UNRESTRICTED
 from app_server.runtime.clock import Clock
@@ -54,18 +54,6 @@ _SCRIPT = (
     "display notification (item 2 of argv) with title (item 1 of argv)",
     "end run",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """Outcome of one attempt."""
-
-    error: str | None = None
-    """What went wrong; None: it was delivered."""
-    is_gone: bool = False
-    """The receiver wants nothing more."""
-    after_s: float = 0.0
-    """Seconds after which the receiver wants to be tried again."""
 
 
 class Senders:

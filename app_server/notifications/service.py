@@ -7,19 +7,17 @@ Source: docs/notifications.md, "Outbox".
 """
 
 import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from random import uniform
 
 import anyio
-import anyio.abc
 import anyio.to_thread
 
-from app_server.notifications.lazy import NotificationPorts
+from app_server.notifications.delivery import RETRY_S, WRITE_RETRY_S, Delivery
 from app_server.notifications.occurrences import (
     QUESTIONS,
     RESOLVED,
@@ -33,17 +31,13 @@ from app_server.notifications.occurrences import (
     of_turn_end,
     resolved,
 )
-from app_server.notifications.sending import Attempt
+from app_server.notifications.ports import NotificationPorts
 from app_server.notifications.settings import NotificationSettings, Target
 from app_server.threads.failures import ThreadBusy
 from app_server.threads.log.state import ThreadState
 from app_server.threads.outbox import (
-    EXPIRE_MS,
-    EXPIRED,
-    Claim,
     NotificationOutbox,
     OutboxEntry,
-    OutboxState,
 )
 from app_server.threads.rows import ThreadQuery
 from protocol.jsonrpc.envelope import RequestId
@@ -59,17 +53,9 @@ MAX_UNWRITTEN = 1_000
 """Events that memory holds while the outbox cannot be written; what comes then is dropped."""
 MAX_PUT = 256
 """Events that are put together."""
-RETRY_S = (5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0)
-"""Seconds until an attempt is repeated; the last one repeats."""
-WRITE_RETRY_S = (1.0, 5.0, 15.0, 60.0)
-"""The same for writes to the outbox."""
 LOOK_S = 30.0
 """Seconds between looks at what other servers have left, and between signs of life."""
 FORGET_S = 3_600.0
-MAX_AT_ONCE = 32
-"""Attempts of one server at a time."""
-MAX_OF_TARGET = 8
-"""Of them for one receiver."""
 REPAIR_MS = 24 * 3600 * 1000
 """Milliseconds before a start from which on ends of turns are put afterwards."""
 SLACK_MS = 1_000
@@ -93,7 +79,6 @@ class Notifications:
         """Repeat attempts after `retry_s`; look at other servers' entries every `look_s`."""
         self._outbox = outbox
         self._ports = ports
-        self._retry_s = retry_s
         self._look_s = look_s
         self.run_id = ports.clock.new_id()
         self._settings = settings
@@ -104,10 +89,7 @@ class Notifications:
         self._questions: dict[str, ThreadFacts] = {}
         """Questions that are open, with the threads that they are about."""
         self._has_news = anyio.Event()
-        self._is_due = anyio.Event()
-        self._in_flight: dict[tuple[str, str], str] = {}
-        """Entries that are tried now, with their targets."""
-        self._settled: list[OutboxEntry] = []
+        self._delivery = Delivery(outbox, ports, self.run_id, retry_s=retry_s, look_s=look_s)
         self.take_settings(settings)
 
     def take_settings(self, settings: NotificationSettings) -> None:
@@ -115,7 +97,7 @@ class Notifications:
         self._settings = settings
         wanted = {event for target in settings.targets for event in target.events}
         self._wanted = frozenset(wanted if wanted.isdisjoint(QUESTIONS) else {*wanted, RESOLVED})
-        self._is_due.set()
+        self._delivery.take_targets(settings.targets)
 
     @property
     def unwritten(self) -> int:
@@ -190,7 +172,7 @@ class Notifications:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._put_events)
                 tasks.start_soon(self._look_around)
-                tasks.start_soon(self._deliver)
+                tasks.start_soon(self._delivery.run)
         finally:
             with anyio.CancelScope(shield=True):
                 await self._leave()
@@ -200,8 +182,7 @@ class Notifications:
         with suppress(OSError):
             while self._unwritten:
                 await self._put_some()
-            nothing = Claim(run=self.run_id, targets=(), now_ms=0, limit=0)
-            await anyio.to_thread.run_sync(self._outbox.advance, self._settled, nothing)
+            await self._delivery.settle()
             await anyio.to_thread.run_sync(self._outbox.end_run, self.run_id)
 
     async def _put_events(self) -> None:
@@ -242,7 +223,7 @@ class Notifications:
         if dropped:
             logger.error("%d notifications were dropped: too many wait", dropped)
         if entries:
-            self._is_due.set()
+            self._delivery.look()
 
     async def _entries_of(self, occurrence: Occurrence) -> Sequence[OutboxEntry]:
         """Return an entry for each receiver that is to have an event."""
@@ -290,7 +271,7 @@ class Notifications:
                     forgot_s = anyio.current_time()
             except OSError as exc:
                 logger.warning("the outbox of notifications is looked at later: %s", exc)
-            self._is_due.set()
+            self._delivery.look()
             await anyio.sleep(self._look_s)
 
     async def _enable_again(self) -> None:
@@ -379,85 +360,3 @@ class Notifications:
         except ThreadBusy:
             return self._state_of(thread_id)
         return state
-
-    # Out of the outbox.
-
-    async def _deliver(self) -> None:
-        """Try what is due, until cancelled; each attempt is a task."""
-        async with anyio.create_task_group() as tasks:
-            while True:
-                self._is_due = anyio.Event()
-                wait_s = self._look_s
-                try:
-                    wait_s = min(wait_s, await self._advance(tasks))
-                except OSError as exc:
-                    logger.warning("the outbox of notifications cannot be used: %s", exc)
-                    wait_s = min(wait_s, WRITE_RETRY_S[0])
-                with anyio.move_on_after(wait_s):
-                    await self._is_due.wait()
-
-    async def _advance(self, tasks: anyio.abc.TaskGroup) -> float:
-        """Write outcomes, begin the attempts that are due; return seconds until the next is.
-
-        Raises:
-            OSError: the outbox cannot be used; the outcomes are written later.
-        """
-        targets = {target.id: target for target in self._settings.targets}
-        if not targets and not self._settled:
-            return self._look_s
-        now_ms = self._ports.clock.now_ms()
-        settled, tried = list(self._settled), set(self._in_flight)
-        limit = MAX_AT_ONCE + len(tried)
-        claim = Claim(run=self.run_id, targets=list(targets), now_ms=now_ms, limit=limit)
-        with anyio.CancelScope(shield=True):
-            claimed = await anyio.to_thread.run_sync(self._outbox.advance, settled, claim)
-        del self._settled[: len(settled)]
-        for entry in settled:
-            self._in_flight.pop(entry.key, None)
-        of_target = Counter(self._in_flight.values())
-        for entry in claimed.entries:
-            has_room = (
-                len(self._in_flight) < MAX_AT_ONCE and of_target[entry.target] < MAX_OF_TARGET
-            )
-            if entry.key not in tried and has_room:
-                self._in_flight[entry.key] = entry.target
-                of_target[entry.target] += 1
-                tasks.start_soon(self._try, entry, targets[entry.target])
-        if claimed.next_at_ms is None:
-            return self._look_s
-        return max(claimed.next_at_ms - now_ms, 0) / 1000
-
-    async def _try(self, entry: OutboxEntry, target: Target) -> None:
-        attempt = await self._ports.senders.send(entry, target)
-        now_ms = self._ports.clock.now_ms()
-        settled = self._after(entry, attempt, now_ms)
-        if attempt.is_gone:
-            logger.error("%s answered 410 Gone, and is sent nothing more", entry.label)
-            with suppress(OSError):
-                reason = attempt.error or ""
-                await anyio.to_thread.run_sync(self._outbox.disable, target.id, now_ms, reason)
-        if settled.state == "dead":
-            logger.error(
-                "notification %s for %s is given up: %s", entry.id, entry.label, settled.error
-            )
-        elif settled.state == "waiting":
-            logger.info(
-                "notification %s for %s is tried again: %s", entry.id, entry.label, attempt.error
-            )
-        self._settled.append(settled)
-        self._is_due.set()
-
-    def _after(self, entry: OutboxEntry, attempt: Attempt, now_ms: int) -> OutboxEntry:
-        """Return an entry as it is after an attempt."""
-        tries = entry.attempts + 1
-        tried = replace(entry, attempts=tries, error=attempt.error)
-        if attempt.error is None or attempt.is_gone:
-            state: OutboxState = "dead" if attempt.is_gone else "delivered"
-            return replace(tried, state=state, ended_at_ms=now_ms)
-        delay_s = self._retry_s[min(tries, len(self._retry_s)) - 1] * uniform(0.9, 1.1)
-        next_at_ms = now_ms + int(1000 * max(delay_s, attempt.after_s))
-        if next_at_ms - entry.created_at_ms > EXPIRE_MS:
-            return replace(
-                tried, state="dead", ended_at_ms=now_ms, error=f"{EXPIRED}: {attempt.error}"
-            )
-        return replace(tried, next_at_ms=next_at_ms)

@@ -133,7 +133,10 @@ def _notify(view: ConfigView) -> Target | None:
         return None
     name = Path(words[0]).name
     return Target(
-        kind="notify", label=f"notify {name}", events=frozenset({"turnCompleted"}), command=words
+        kind="notify",
+        label=f"notify {name}",
+        events=frozenset({"turnCompleted"}),
+        command=tuple(words),
     )
 
 
@@ -208,7 +211,7 @@ class _Entry:
             threads=frozenset(view.strings("threads") or []),
             cwd=cwd,
             content=view.boolean("content", default=False),
-            command=command,
+            command=tuple(command),
             **{**of_kind, "label": name or of_kind.get("label") or labels[kind]},
         )
 

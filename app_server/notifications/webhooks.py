@@ -19,7 +19,7 @@ import httpx
 from standardwebhooks import Webhook
 
 from app_server import VERSION
-from app_server.notifications.sending import Attempt
+from app_server.notifications.attempt import Attempt
 from app_server.notifications.settings import SecretUnusable, Target, read_secrets
 from app_server.runtime.clock import Clock
 from app_server.runtime.http.bounded_body import read_beginning

@@ -37,7 +37,8 @@ from app_server.host.git_fetch import GitFetch
 from app_server.mcp.servers.pool import ServerPool
 from app_server.models.catalogue.models import ModelLists
 from app_server.models.lazy import LazyModel
-from app_server.notifications.lazy import LazyNotifications, NotificationPorts
+from app_server.notifications.lazy import LazyNotifications
+from app_server.notifications.ports import NotificationPorts
 from app_server.notifications.sending import Senders
 from app_server.observability.settings import counts_use
 from app_server.observability.telemetry.metrics import ServerMetrics

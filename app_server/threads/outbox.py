@@ -23,6 +23,7 @@ MAX_ENDED = 100_000
 EXPIRED = "not delivered within 3 days"
 
 OutboxState: TypeAlias = Literal["waiting", "delivered", "dead"]
+STATES: Sequence[OutboxState] = ("waiting", "delivered", "dead")
 
 
 class OutboxFailed(OSError):
@@ -146,7 +147,7 @@ class NotificationOutbox(Protocol):
         """Return of each run up to when its events are in the outbox."""
 
     def end_run(self, run: str) -> None:
-        """Forget a run of which nothing is missing."""
+        """Forget a run of which nothing is missing, and what it has claimed."""
 
     def open_questions(self) -> Sequence[OutboxEntry]:
         """Return entries about questions of which `resolved` was not put yet."""

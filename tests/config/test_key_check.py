@@ -77,9 +77,9 @@ def test_each_unknown_key_is_named_with_its_place_and_what_is_allowed() -> None:
 
 
 def test_keys_of_codex_are_not_unknown_and_some_are_listed_as_without_effect() -> None:
-    text = 'notify = ["x"]\nmodel = "m"\n[tui]\nx = 1\n[features]\nshell_tool = true\n'
+    text = 'personality = "x"\nmodel = "m"\n[tui]\nx = 1\n[features]\nshell_tool = true\n'
     assert list(unknown_keys(tomllib.loads(text))) == []
-    assert list(keys_without_effect(tomllib.loads(text))) == [("notify",)]
+    assert list(keys_without_effect(tomllib.loads(text))) == [("personality",)]
     provider = tomllib.loads("[model_providers.x]\naws = {}\n")
     assert list(keys_without_effect(provider)) == [("model_providers", "x", "aws")]
 
@@ -198,7 +198,7 @@ def test_whatever_is_read_is_known() -> None:
 READ_ELSEWHERE = re.compile(
     r"approval_policy\.granular\.request_permissions|hooks|marketplaces\.\*\..*"
     r"|mcp_servers\.\*\.env_vars\..*|permissions\.\*\.description|features\.network_proxy\..*"
-    r"|skills\.config\..*|tool_suggest"
+    r"|notifications\..*|skills\.config\..*|tool_suggest"
 )
 """Tables in lists, those that have a check of their own, and what no setting here depends on."""
 

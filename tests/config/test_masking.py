@@ -27,6 +27,7 @@ NO_SECRETS = {
     "model_providers.*.credential_file",
     "model_providers.*.env_http_headers",
     "node_secret_file",
+    "notifications.secret_file",
     "model_providers.*.env_key",
     "model_providers.*.env_key_instructions",
     "model_providers.*.requires_openai_auth",

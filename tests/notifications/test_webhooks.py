@@ -1,17 +1,40 @@
 """notifications: webhooks of what threads wait for and how they end, over real sockets."""
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
-from tests.support.harness import serve
-from tests.support.webhook_receiver import Receiver, verified
+import pytest
+
+from app_server.notifications.settings import broken_rule
+from app_server.threads.files.outbox import FileOutbox
+from tests.support.harness import WireClient, claim, serve
+from tests.support.model import Refusal
+from tests.support.notifications.receiver import SECRET, Receiver, rendered, verified, write_secret
+from tests.support.notifications.serving import notifying, settled
+from tests.support.turn_tools.turn_commands import command, desk
+
+ENDS = ("turnCompleted", "turnFailed")
 
 
+def types_of(receiver: Receiver) -> list[tuple[str, str]]:
+    """Return type and subject of what came, each once, in the order of its first coming."""
+    found: dict[str, tuple[str, str]] = {}
+    for request in receiver.requests:
+        body = verified(request)
+        subject = body["data"].get("turnId") or body["data"].get("questionId")
+        found.setdefault(request.headers["webhook-id"], (body["type"], subject))
+    return list(found.values())
+
+
+@claim("notifications:body")
 async def test_the_end_of_a_turn_is_sent_signed(tmp_path: Path) -> None:
     async with Receiver().serve() as receiver:
-        config = receiver.settings(tmp_path, "turnCompleted", "turnFailed")
+        config = rendered(**receiver.entry(tmp_path, *ENDS))
         config = f'notification_link = "http://127.0.0.1:1/"\n{config}'
         async with serve(tmp_path, config=config) as served, served.client() as client:
             thread_id = await client.start_thread(cwd=str(tmp_path))
+            await client.call("thread/name/set", {"threadId": thread_id, "name": "the build"})
             turn = await client.turn(thread_id, "hello")
             (request,) = await receiver.wait_for(1)
     body = verified(request)
@@ -22,10 +45,232 @@ async def test_the_end_of_a_turn_is_sent_signed(tmp_path: Path) -> None:
         "data": {
             "id": request.headers["webhook-id"],
             "threadId": thread_id,
-            "threadName": None,
+            "threadName": "the build",
             "cwd": str(tmp_path),
             "link": f"http://127.0.0.1:1/#/threads/{thread_id}",
             "turnId": turn["id"],
             "status": "completed",
         },
     }
+
+
+@claim("notifications:content")
+async def test_texts_are_sent_to_who_asks_for_them_alone(tmp_path: Path) -> None:
+    async with Receiver().serve() as plain, Receiver().serve() as full:
+        config = rendered(**plain.entry(tmp_path, *ENDS))
+        config += rendered(**full.entry(tmp_path, *ENDS, content=True))
+        async with serve(tmp_path, config=config) as served, served.client() as client:
+            thread_id = await client.start_thread(cwd=str(tmp_path))
+            await client.turn(thread_id, "hello")
+            (without,) = await plain.wait_for(1)
+            (with_text,) = await full.wait_for(1)
+    assert verified(with_text)["data"]["text"] == "ok"
+    assert "text" not in verified(without)["data"]
+    assert with_text.headers["webhook-id"] == without.headers["webhook-id"]
+
+
+@claim("notifications:filter")
+async def test_receivers_are_sent_what_they_ask_for(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    (one / "inner").mkdir(parents=True)
+    two.mkdir()
+    async with (
+        Receiver().serve() as of_folder,
+        Receiver().serve() as of_name,
+        Receiver().serve() as failures,
+        Receiver().serve() as every,
+    ):
+        config = rendered(**of_folder.entry(tmp_path, *ENDS, cwd=str(one)))
+        config += rendered(**of_name.entry(tmp_path, *ENDS, threads=["second"]))
+        config += rendered(**failures.entry(tmp_path, "turnFailed"))
+        config += rendered(**every.entry(tmp_path, *ENDS))
+        async with serve(tmp_path, config=config) as served, served.client() as client:
+            first = await client.start_thread(cwd=str(one / "inner"))
+            second = await client.start_thread(cwd=str(two))
+            await client.call("thread/name/set", {"threadId": second, "name": "second"})
+            await client.turn(first, "hello")
+            await client.turn(second, "hello")
+            served.model.scripts.append(Refusal(400))
+            await client.turn(second, "fail")
+            await every.wait_for(3)
+            await failures.wait_for(1)
+            await of_name.wait_for(2)
+            await of_folder.wait_for(1)
+    seen = [[verified(one)["data"]["threadId"] for one in r.requests] for r in (of_folder, of_name)]
+    assert seen == [[first], [second, second]]
+    (failed,) = map(verified, failures.requests)
+    assert (failed["type"], failed["data"]["status"]) == ("turnFailed", "failed")
+    assert failed["data"]["error"] == "badRequest"
+
+
+@claim("notifications:resolved")
+async def test_an_approval_that_was_answered_is_followed_by_resolved(tmp_path: Path) -> None:
+    async with Receiver().serve() as receiver:
+        document = {"notifications": [receiver.entry(tmp_path, "approvalRequested", content=True)]}
+        outbox = FileOutbox(tmp_path / "outbox")
+        async with (
+            desk(tmp_path / "home", "read-only", "on-request") as at,
+            notifying(at.served, document, outbox),
+        ):
+            escalated = {"sandbox_permissions": "require_escalated", "justification": "May I?"}
+            await at.start(command("true", **escalated))
+            asked = await at.client.until("item/commandExecution/requestApproval")
+            (question,) = await receiver.wait_for(1)
+            answer = {"id": asked[-1]["id"], "result": {"decision": "accept"}}
+            await at.client.send(answer)
+            await at.client.until("turn/completed")
+            _, end = await receiver.wait_for(2)
+            await settled(outbox, delivered=2)
+        outbox.close()
+    first, second = verified(question)["data"], verified(end)["data"]
+    assert (first["kind"], first["turnId"]) == ("command", asked[-1]["params"]["turnId"])
+    assert "true" in first["text"]
+    assert (verified(end)["type"], second["outcome"]) == ("resolved", "answered")
+    assert first["questionId"] == second["questionId"]
+
+
+@claim("notifications:at-least-once", "notifications:order")
+async def test_a_receiver_that_fails_is_tried_again_in_order(tmp_path: Path) -> None:
+    async with Receiver().serve() as receiver:
+        receiver.answers = [500, 503, 302, 404, 429]
+        document = {"notifications": [receiver.entry(tmp_path, *ENDS)]}
+        outbox = FileOutbox(tmp_path / "outbox")
+        async with (
+            serve(tmp_path / "home") as served,
+            served.client() as client,
+            notifying(served, document, outbox),
+        ):
+            thread_id = await client.start_thread()
+            turns = [(await client.turn(thread_id, text))["id"] for text in "abc"]
+            await settled(outbox, delivered=3)
+        outbox.close()
+    assert types_of(receiver) == [("turnCompleted", turn) for turn in turns]
+    assert [request.headers["webhook-id"] for request in receiver.requests[:6]] == [
+        receiver.requests[0].headers["webhook-id"]
+    ] * 6
+    assert len(receiver.requests) == 8
+
+
+@claim("notifications:gone")
+async def test_a_receiver_that_is_gone_is_sent_nothing_more(tmp_path: Path) -> None:
+    async with Receiver().serve() as receiver:
+        receiver.answers = [410]
+        document = {"notifications": [receiver.entry(tmp_path, *ENDS)]}
+        outbox = FileOutbox(tmp_path / "outbox")
+        async with serve(tmp_path / "home") as served, served.client() as client:
+            thread_id = await client.start_thread()
+            async with notifying(served, document, outbox) as notifications:
+                await client.turn(thread_id, "a")
+                await settled(outbox, dead=1)
+                await client.turn(thread_id, "b")
+            (dead,) = outbox.page("dead", None, 10).entries
+            assert (dead.error, dead.label) == ("answered 410", "webhook 127.0.0.1")
+            assert list(outbox.disabled().values()) == ["answered 410"]
+            # Without the entry, and with it again.
+            async with notifying(served, {}, outbox, look_s=0.01):
+                while outbox.disabled():
+                    await asyncio.sleep(0)
+            async with notifying(served, document, outbox):
+                await client.turn(thread_id, "c")
+                await settled(outbox, dead=1, delivered=1)
+        outbox.close()
+    assert notifications.unwritten == 0
+    assert len(receiver.requests) == 2
+
+
+@claim("notifications:restart")
+async def test_what_waits_is_sent_after_a_restart(tmp_path: Path) -> None:
+    async with Receiver().serve() as receiver:
+        config = rendered(**receiver.entry(tmp_path, *ENDS))
+        receiver.answers = [500]
+        async with serve(tmp_path, config=config) as served, served.client() as client:
+            thread_id = await client.start_thread()
+            turn = await client.turn(thread_id, "a")
+            await receiver.wait_for(1)
+        async with serve(tmp_path, config=config) as served:
+            await receiver.wait_for(2)
+    assert types_of(receiver) == [("turnCompleted", turn["id"])]
+
+
+@claim("notifications:addresses")
+@pytest.mark.parametrize(
+    ("url", "rule"),
+    [
+        ("http://127.0.0.1:1/x", None),
+        ("https://localhost/x", None),
+        ("http://[::1]:80/", None),
+        ("https://hooks.example.org/x?y=1", None),
+        ("https://HOOKS.example.org/x", None),
+        ("http://hooks.example.org/x", "must be https, but for this machine"),
+        (
+            "https://evil.example.org/",
+            "must lead to this machine, or to a host that `notification_hosts` lists",
+        ),
+        (
+            "https://hooks.example.org.evil.net/",
+            "must lead to this machine, or to a host that `notification_hosts` lists",
+        ),
+        (
+            "http://169.254.169.254/",
+            "must lead to this machine, or to a host that `notification_hosts` lists",
+        ),
+        (
+            "http://0.0.0.0/",
+            "must lead to this machine, or to a host that `notification_hosts` lists",
+        ),
+        ("https://me@hooks.example.org/", "must have no user, password or fragment"),
+        ("https://127.0.0.1@evil.org/", "must have no user, password or fragment"),
+        ("https://hooks.example.org/#x", "must have no user, password or fragment"),
+        ("https://hooks.example.org:x/", "must be an address such as https://host/path"),
+        ("ftp://127.0.0.1/", "must be an https address of at most 2048 characters"),
+        ("/x", "must be an https address of at most 2048 characters"),
+        ("https://127.0.0.1/" + "x" * 2048, "must be an https address of at most 2048 characters"),
+        ("https://127.0.0.1/ x", "must be ASCII without spaces and control characters"),
+    ],
+)
+def test_addresses_lead_to_this_machine_or_a_listed_host(url: str, rule: str | None) -> None:
+    assert broken_rule(url, frozenset({"hooks.example.org"})) == rule
+
+
+async def test_localhost_is_this_machine_whatever_a_resolver_says(tmp_path: Path) -> None:
+    async with Receiver().serve() as receiver:
+        url = f"http://sub.localhost:{receiver.port}/hook"
+        config = rendered(**receiver.entry(tmp_path, *ENDS, url=url))
+        async with serve(tmp_path, config=config) as served, served.client() as client:
+            await client.turn(await client.start_thread(), "a")
+            (request,) = await receiver.wait_for(1)
+    assert request.headers["host"] == f"sub.localhost:{receiver.port}"
+
+
+async def test_each_of_several_secrets_signs(tmp_path: Path) -> None:
+    other = "whsec_" + "REVG" * 8
+    async with Receiver().serve() as receiver:
+        entry = receiver.entry(tmp_path, *ENDS)
+        write_secret(tmp_path, other, SECRET)
+        async with serve(tmp_path, config=rendered(**entry)) as served, served.client() as client:
+            await client.turn(await client.start_thread(), "a")
+            (request,) = await receiver.wait_for(1)
+    assert verified(request, other) == verified(request, SECRET)
+
+
+async def hanging(client: WireClient, receiver: Receiver, outbox: FileOutbox) -> Any:
+    thread_id = await client.start_thread()
+    await client.turn(thread_id, "a")
+    await receiver.wait_for(1)
+    return outbox.page("waiting", None, 1).entries
+
+
+async def test_an_attempt_that_is_cut_off_is_made_again_by_the_next_run(tmp_path: Path) -> None:
+    async with Receiver().serve() as receiver:
+        receiver.answers = [None]
+        document = {"notifications": [receiver.entry(tmp_path, *ENDS)]}
+        outbox = FileOutbox(tmp_path / "outbox")
+        async with serve(tmp_path / "home") as served, served.client() as client:
+            async with notifying(served, document, outbox):
+                (waiting,) = await hanging(client, receiver, outbox)
+            assert (waiting.attempts, waiting.state) == (0, "waiting")
+            async with notifying(served, document, outbox):
+                await settled(outbox, delivered=1)
+        outbox.close()
+    first, second = (request.headers["webhook-id"] for request in receiver.requests)
+    assert first == second

@@ -2,7 +2,7 @@
 
 import asyncio
 import tracemalloc
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -35,6 +35,16 @@ from app_server.threads.log.state import ThreadState
 from app_server.threads.nodes import NodeSettings
 from app_server.threads.opening.stores import Stores, open_stores
 from app_server.threads.organization import PINNED
+from app_server.threads.outbox import (
+    CLAIM_MS,
+    EXPIRE_MS,
+    EXPIRED,
+    KEEP_DEAD_MS,
+    MAX_WAITING,
+    Claim,
+    Claimed,
+    OutboxEntry,
+)
 from app_server.threads.rows import ThreadQuery
 from app_server.threads.servers import FoundServer, ServerEntry
 from app_server.threads.store import ThreadStore
@@ -416,6 +426,118 @@ async def test_the_ledger_is_that_of_all_servers(opened: Opener) -> None:
 
 def unnumbered(found: Entry) -> Entry:
     return replace(found, number=None)
+
+
+def waiting(name: str, thread_id: str = "t", **changes: Any) -> OutboxEntry:
+    made = OutboxEntry(
+        target="hook",
+        id=name,
+        label="webhook h",
+        thread_id=thread_id,
+        event="turnCompleted",
+        subject=name,
+        body="{}",
+        run="one",
+        created_at_ms=1_000,
+    )
+    return replace(made, **changes)
+
+
+def claim_at(now_ms: int, run: str = "one", limit: int = 10) -> Claim:
+    return Claim(run=run, targets=["hook"], now_ms=now_ms, limit=limit)
+
+
+def ids_of(entries: Sequence[OutboxEntry]) -> list[str]:
+    return [entry.id for entry in entries]
+
+
+async def test_the_outbox_gives_the_first_of_each_thread_to_one_server(opened: Opener) -> None:
+    async with opened() as one, opened() as other:
+        assert not await one.notifications.exists()
+        mine = await one.notifications.open()
+        a, b, c = waiting("a"), waiting("b"), waiting("c", "u")
+        assert mine.put([a, b, c, replace(a, body="again")], "one", 1_000) == 0
+        assert await other.notifications.exists()
+        theirs = await other.notifications.open()
+        assert theirs.runs() == {"one": 1_000}
+        # Who has put them sends them, unless it does not for a while.
+        assert theirs.advance([], claim_at(2_000, "two")) == Claimed([], 1_000 + CLAIM_MS)
+        claimed = mine.advance([], claim_at(2_000))
+        assert [replace(entry, number=None) for entry in claimed.entries] == [a, c]
+        assert claimed.next_at_ms is None
+        failed = replace(claimed.entries[0], attempts=1, next_at_ms=9_000, error="answered 500")
+        done = replace(claimed.entries[1], state="delivered", ended_at_ms=2_500, attempts=1)
+        assert mine.advance([failed, done], claim_at(3_000)) == Claimed([], 9_000)
+        (again,) = theirs.advance([], claim_at(9_000, "two")).entries
+        assert again == failed
+        assert mine.advance([], claim_at(9_000)) == Claimed([], 9_000 + CLAIM_MS)
+        over = replace(again, state="delivered", ended_at_ms=9_500)
+        assert theirs.advance([over], claim_at(9_500, "two")) == Claimed([], 1_000 + CLAIM_MS)
+        assert mine.counts() == {"waiting": 1, "delivered": 2}
+        page = mine.page("delivered", None, 1)
+        assert [(entry.id, entry.body) for entry in page.entries] == [("c", "")]
+        assert ids_of(mine.page("delivered", page.next_cursor, 1).entries) == ["a"]
+        # A server that ends lets go of what it has claimed.
+        assert ids_of(mine.advance([], claim_at(9_500)).entries) == ["b"]
+        assert theirs.advance([], claim_at(9_600, "two")) == Claimed([], 9_500 + CLAIM_MS)
+        mine.end_run("one")
+        assert ids_of(theirs.advance([], claim_at(9_600, "two")).entries) == ["b"]
+        theirs.close()
+        mine.close()
+
+
+async def test_the_outbox_keeps_questions_until_they_are_resolved(opened: Opener) -> None:
+    async with opened() as stores:
+        outbox = await stores.notifications.open()
+        question = waiting("q", event="approvalRequested", subject="1", is_open=True)
+        outbox.put([question], "one", 5)
+        assert [replace(each, number=None) for each in outbox.open_questions()] == [question]
+        outbox.put([waiting("r", event="resolved", subject="1")], "one", 6)
+        assert outbox.open_questions() == []
+        assert outbox.runs() == {"one": 6}
+        outbox.put([], "one", 3)
+        assert outbox.runs() == {"one": 6}
+        outbox.end_run("one")
+        assert outbox.runs() == {}
+        outbox.close()
+
+
+async def test_the_outbox_of_a_disabled_target_takes_nothing(opened: Opener) -> None:
+    async with opened() as stores:
+        outbox = await stores.notifications.open()
+        outbox.put([waiting("a"), waiting("b", target="other")], "one", 5)
+        outbox.disable("hook", 7, "answered 410")
+        assert (outbox.disabled(), outbox.counts()) == (
+            {"hook": "answered 410"},
+            {"waiting": 1, "dead": 1},
+        )
+        outbox.put([waiting("c")], "one", 8)
+        outbox.enable("hook")
+        outbox.put([waiting("d")], "one", 9)
+        assert outbox.disabled() == {}
+        (dead,) = outbox.page("dead", None, 10).entries
+        assert (dead.id, dead.error, dead.ended_at_ms) == ("a", "answered 410", 7)
+        assert ids_of(outbox.page("waiting", None, 10).entries) == ["d", "b"]
+        outbox.close()
+
+
+async def test_the_outbox_is_bounded(opened: Opener) -> None:
+    async with opened() as stores:
+        outbox = await stores.notifications.open()
+        entries = [waiting(str(number), str(number)) for number in range(MAX_WAITING + 2)]
+        assert outbox.put(entries, "one", 5) == 2
+        assert outbox.put([waiting("late")], "one", 5) == 1
+        assert outbox.counts() == {"waiting": MAX_WAITING}
+        late_ms = 1_000 + EXPIRE_MS
+        assert outbox.forget_old(late_ms) == 0
+        assert outbox.counts() == {"waiting": MAX_WAITING}
+        assert outbox.forget_old(late_ms + 1) == 0
+        assert outbox.counts() == {"dead": MAX_WAITING}
+        (dead,) = outbox.page("dead", None, 1).entries
+        assert (dead.error, dead.ended_at_ms) == (EXPIRED, late_ms + 1)
+        assert outbox.forget_old(late_ms + 2 + KEEP_DEAD_MS) == MAX_WAITING
+        assert outbox.counts() == {}
+        outbox.close()
 
 
 async def test_servers_that_run_are_listed(opened: Opener) -> None:

@@ -110,7 +110,17 @@ async def _measure(services: Services) -> dict[str, int]:
         "memory.histories_bytes": memory.histories,
         "runtime.tasks": len(asyncio.all_tasks()),
         **services.store.figures,
+        **await _notifications(services),
     }
+
+
+async def _notifications(services: Services) -> Mapping[str, int]:
+    try:
+        counts = await services.notifications.counts()
+    except OSError as exc:
+        logger.warning("notifications cannot be counted: %s", exc)
+        return {"notifications.unwritten": services.notifications.unwritten}
+    return {f"notifications.{name}": count for name, count in counts.items()}
 
 
 async def _signals(services: Services) -> list[ServerDiagnosticsSignals]:

@@ -194,9 +194,14 @@ class FileOutbox:
             return dict(database.execute("SELECT id, at_ms FROM runs"))
 
     def end_run(self, run: str) -> None:
-        """Forget a run of which nothing is missing."""
+        """Forget a run of which nothing is missing; see NotificationOutbox.end_run."""
         with self._open() as database:
             database.execute("DELETE FROM runs WHERE id = ?", (run,))
+            database.execute(
+                "UPDATE notifications SET holder = NULL, claimed_until_ms = 0 "
+                "WHERE state = 'waiting' AND holder = ?",
+                (run,),
+            )
 
     def open_questions(self) -> Sequence[OutboxEntry]:
         """Return entries about questions of which `resolved` was not put yet."""

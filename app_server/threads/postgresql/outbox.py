@@ -174,10 +174,15 @@ class PostgresOutbox:
             return dict(connection.execute("SELECT id, at_ms FROM notification_runs").fetchall())
 
     def end_run(self, run: str) -> None:
-        """Forget a run of which nothing is missing."""
-        with self._database.connection() as connection:
+        """Forget a run of which nothing is missing; see NotificationOutbox.end_run."""
+        with self._database.transaction() as connection:
             connection.execute(
                 f"DELETE FROM notification_runs WHERE {_OWN} AND id = %s".encode(), (run,)
+            )
+            connection.execute(
+                "UPDATE notifications SET holder = NULL, claimed_until_ms = 0 "
+                f"WHERE {_OWN} AND state = 'waiting' AND holder = %s".encode(),
+                (run,),
             )
 
     def open_questions(self) -> Sequence[OutboxEntry]:

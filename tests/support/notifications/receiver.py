@@ -63,13 +63,26 @@ class Receiver:
                 await self._came.wait()
         return self.requests[:count]
 
-    def settings(self, folder: Path, *events: str, **more: Any) -> str:
+    async def distinct(self, count: int) -> Sequence[Any]:
+        """Return the bodies of so many ids, in the order of their first coming."""
+        seen, known = 0, dict[str, Any]()
+        while len(known) < count:
+            seen += 1
+            request = (await self.wait_for(seen))[-1]
+            known.setdefault(request.headers["webhook-id"], verified(request))
+        return list(known.values())
+
+    def entry(self, folder: Path, *events: str, **more: Any) -> dict[str, Any]:
         """Return the entry of the settings that leads here."""
-        url = more.pop("url", f"http://127.0.0.1:{self.port}/hook")
-        return entry(events=events, url=url, secret_file=str(write_secret(folder)), **more)
+        return {
+            "events": list(events),
+            "url": f"http://127.0.0.1:{self.port}/hook",
+            "secret_file": str(write_secret(folder)),
+            **more,
+        }
 
 
-def entry(**members: Any) -> str:
+def rendered(**members: Any) -> str:
     """Render an entry of the settings."""
     lines = [f"{key} = {json.dumps(value)}" for key, value in members.items()]
     return "\n".join(["[[notifications]]", *lines, ""])

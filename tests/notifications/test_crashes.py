@@ -1,0 +1,144 @@
+"""notifications: what a crash or a full disk kept out of the outbox, with real processes."""
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+import pytest
+
+from app_server.threads.files.outbox import FileOutbox
+from app_server.threads.outbox import OutboxEntry
+from tests.support.harness import WireClient, claim, serve, write_config
+from tests.support.model import ScriptedModel, calls, says
+from tests.support.notifications.receiver import Receiver, rendered, verified
+from tests.support.notifications.serving import notifying, settled
+from tests.support.processes import running
+from tests.support.turn_tools.turn_commands import command
+from tests.support.wire.pipes import socket_pipe
+
+ENDS = ("turnCompleted", "turnFailed")
+
+
+@claim("notifications:crash")
+async def test_ends_of_turns_that_a_dead_run_could_not_put_are_put(tmp_path: Path) -> None:
+    async with Receiver().serve() as receiver:
+        document = {"notifications": [receiver.entry(tmp_path, *ENDS)]}
+        outbox = FileOutbox(tmp_path / "outbox")
+        async with serve(tmp_path / "home") as served, served.client() as client:
+            early = await client.start_thread()
+            await client.turn(early, "before")
+            now_ms = served.services.clock.now_ms()
+            outbox.put([], "dead", now_ms)
+            # Its moment may be that of the last sign of life.
+            await anyio.sleep(1.1)
+            outbox.put([], "dead", served.services.clock.now_ms())
+            turns = [(await client.turn(early, text))["id"] for text in "ab"]
+            other = await client.start_thread()
+            turns.append((await client.turn(other, "c"))["id"])
+            async with notifying(served, document, outbox):
+                await settled(outbox, delivered=3)
+                assert set(outbox.runs()) & {"dead"} == set()
+            assert outbox.runs() == {}
+        outbox.close()
+        sent = [body["data"]["turnId"] for body in await receiver.distinct(3)]
+    assert sorted(sent) == sorted(turns)
+    assert [turn for turn in sent if turn in turns[:2]] == turns[:2]
+
+
+async def killed_at(home: Path, model: ScriptedModel, config: str, method: str) -> str:
+    """Run a turn in a process that is killed when its client is sent a message; gives its id."""
+    write_config(home, model.url, config)
+    async with running(home) as server, socket_pipe(server.urls[0], 120) as pipe:
+        client = WireClient(pipe)
+        await client.initialize()
+        thread_id = await client.start_thread(
+            cwd=str(home), sandbox="read-only", approvalPolicy="on-request"
+        )
+        params = {"threadId": thread_id, "input": [{"type": "text", "text": "go"}]}
+        turn_id: str = (await client.call("turn/start", params))["turn"]["id"]
+        await client.until(method)
+        server.process.kill()
+        await server.process.wait()
+    return turn_id
+
+
+@claim("notifications:crash")
+@pytest.mark.process
+async def test_a_kill_at_the_end_of_a_turn_loses_no_notification(tmp_path: Path) -> None:
+    async with Receiver().serve() as receiver, ScriptedModel().serve() as model:
+        config = rendered(**receiver.entry(tmp_path, *ENDS))
+        turn_id = await killed_at(tmp_path / "home", model, config, "turn/completed")
+        async with running(tmp_path / "home"):
+            (request,) = await receiver.wait_for(1)
+    body = verified(request)
+    assert (body["type"], body["data"]["turnId"]) == ("turnCompleted", turn_id)
+
+
+@claim("notifications:crash", "notifications:resolved")
+@pytest.mark.process
+async def test_a_turn_and_a_question_that_die_with_their_server_are_told(tmp_path: Path) -> None:
+    events = ("approvalRequested", *ENDS)
+    async with Receiver().serve() as receiver, ScriptedModel().serve() as model:
+        escalated = {"sandbox_permissions": "require_escalated", "justification": "May I?"}
+        model.scripts = [calls({"call_id": "c", **command("true", **escalated)}), says("done")]
+        config = rendered(**receiver.entry(tmp_path, *events))
+        home = tmp_path / "home"
+        write_config(home, model.url, config)
+        async with running(home) as server, socket_pipe(server.urls[0], 120) as pipe:
+            client = WireClient(pipe)
+            await client.initialize()
+            thread_id = await client.start_thread(
+                cwd=str(home), sandbox="read-only", approvalPolicy="on-request"
+            )
+            params = {"threadId": thread_id, "input": [{"type": "text", "text": "go"}]}
+            turn_id = (await client.call("turn/start", params))["turn"]["id"]
+            await receiver.wait_for(1)
+            server.process.kill()
+            await server.process.wait()
+        async with running(home):
+            asked, *rest = await receiver.distinct(3)
+    question = asked["data"]["questionId"]
+    by_type = {body["type"]: body["data"] for body in rest}
+    assert asked["type"] == "approvalRequested"
+    failed, resolved = by_type["turnFailed"], by_type["resolved"]
+    assert (failed["turnId"], failed["error"]) == (turn_id, "serverStopped")
+    assert (resolved["questionId"], resolved["outcome"]) == (question, "withdrawn")
+
+
+class FullDisk(FileOutbox):
+    """An outbox on a disk that is full for a while."""
+
+    is_full = True
+
+    def put(self, entries: Sequence[OutboxEntry], run: str, at_ms: int) -> int:
+        if self.is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return super().put(entries, run, at_ms)
+
+
+@claim("notifications:disk")
+async def test_a_full_disk_fails_no_turn_and_events_wait(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Receiver().serve() as receiver:
+        document = {"notifications": [receiver.entry(tmp_path, *ENDS)]}
+        outbox = FullDisk(tmp_path / "outbox")
+        async with (
+            serve(tmp_path / "home") as served,
+            served.client() as client,
+            notifying(served, document, outbox) as notifications,
+        ):
+            thread_id = await client.start_thread()
+            turns = [await client.turn(thread_id, text) for text in "ab"]
+            assert [turn["status"] for turn in turns] == ["completed"] * 2
+            while not caplog.records or "cannot be written" not in caplog.text:
+                await anyio.lowlevel.checkpoint()
+            assert (notifications.unwritten, outbox.counts()) == (2, {})
+            outbox.is_full = False
+            await settled(outbox, delivered=2)
+            assert notifications.unwritten == 0
+        outbox.close()
+    sent = [verified(request)["data"]["turnId"] for request in receiver.requests]
+    assert sent == [turn["id"] for turn in turns]

@@ -1,0 +1,1 @@
+"""Receivers of notifications, and servers that send them."""
