@@ -307,6 +307,8 @@ class EnvironmentMessages:
         self._in_history = KnownContext()
         self._sent_settings: Settings | None = None
         """The settings that the model was shown last, since the thread was loaded."""
+        self._without_news: tuple[EnvironmentContext, Mapping[str, JsonObject]] | None = None
+        """Of the last look that found nothing new."""
 
     async def news(self, settings: Settings) -> list[JsonObject]:
         """Make the messages for a turn that begins with these settings."""
@@ -322,7 +324,13 @@ class EnvironmentMessages:
         state = self._context.log.state
         waiting = [item for entry in state.pending_input for item in entry.items]
         known = self._in_history.look(state.history, waiting)
-        return news(self._values(settings), known)
+        looked_at = self._values(settings), known
+        if looked_at == self._without_news:
+            # As in most turns: the messages need not be made to be compared again.
+            return []
+        if not (messages := news(*looked_at)):
+            self._without_news = looked_at
+        return messages
 
     def all_of(self, settings: Settings) -> list[JsonObject]:
         """Make the messages for a model that knows nothing of the thread."""
@@ -346,7 +354,7 @@ class EnvironmentMessages:
         return EnvironmentContext(
             settings=settings,
             instructions=self._instructions.text,
-            skills=skills_text(self.skills.found),
+            skills=skills_text(self.skills.found) if self.skills.found else None,
             shell=self._shell,
             shells=self._shells,
             date=date_of(self._context.clock.now_ms()),

@@ -30,7 +30,6 @@ from app_server.mcp.servers.server import McpServer, ServerNews, Status
 from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.servers.waits import (
     WantedServers,
-    grace_ends_at,
     refresh_lists,
     wait_for_grace,
     wait_for_required,
@@ -217,8 +216,9 @@ class ThreadServers:
                 self._refuse(exc)
             else:
                 return
-        has_news = self._discovered.is_set() and not self._catalog.is_current
-        if is_behind or (with_extensions and has_news):
+        if with_extensions and self._discovered.is_set() and not self._catalog.is_current:
+            is_behind = True
+        if is_behind:
             self._set.update(self._resolved())
 
     def change(self, path: KeyPath, settings: Mapping[str, Any]) -> None:
@@ -262,7 +262,7 @@ class ThreadServers:
         """
         await self.look_at_files()
         self.take_over()
-        ends_at = grace_ends_at(self.live())
+        began_at = anyio.current_time()
         if not (self._has_asked and self._catalog.is_current):
             deadline = _look_ends_at(self._catalog, self.config, self.live().settings)
             with anyio.CancelScope(deadline=deadline):
@@ -274,8 +274,11 @@ class ThreadServers:
             if not self._catalog.is_current:
                 await self._catalog.prepare(self.config)
                 self.live().update(self._resolved())
+        if self._set.is_empty:
+            # Most threads have no server: there is nothing to start, to wait for or to declare.
+            return
         self.live().revive()
-        await wait_for_grace(self.live(), ends_at)
+        await wait_for_grace(self.live(), began_at)
         await wait_for_wanted(self.live(), wanted)
         await refresh_lists(self.live())
         await _declare(self.live())
@@ -351,7 +354,7 @@ async def _declare(servers: ServerSet) -> None:
     """Make what the model is shown of the tools, in a worker thread where they are many."""
     before = servers.table
     table = await servers.prepare_tools()
-    if before is not None and before is not table:
+    if before is not table:
         parts = [*before.tools, *declared_functions(before)]
         del before
         await free_in_pieces(parts)

@@ -115,7 +115,7 @@ class Plugins:
 
     def active(self, config: Mapping[str, Any], thread_id: str | None = None) -> Sequence[Active]:
         """Return the plugins in force: those of the thread, then installed ones, by id."""
-        if not feature_is_on(config, "plugins"):
+        if not (self._selected or self._installed) or not feature_is_on(config, "plugins"):
             return []
         off = self._switched_off.get(thread_id or "", frozenset())
         found = (*self._of_thread(thread_id), *self._enabled(config))

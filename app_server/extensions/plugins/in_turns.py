@@ -145,10 +145,12 @@ class Offers:
             raise NotRecorded(str(exc)) from exc
 
     def _wanted(self, config: Mapping[str, Any]) -> Sequence[str]:
+        named = dict.fromkeys(_ids_in(config, "discoverables"))
+        if not named:
+            return []
         if not (feature_is_on(config, "plugins") and feature_is_on(config, "tool_suggest")):
             return []
-        declined = self._declined.union(_ids_in(_entries(config, "disabled_tools")))
-        named = dict.fromkeys(_ids_in(_entries(config, "discoverables")))
+        declined = self._declined.union(_ids_in(config, "disabled_tools"))
         return [
             id_
             for id_ in list(named)[:MAX_OFFERED]
@@ -164,7 +166,7 @@ def _read_candidates() -> "Callable[..., list[SuggestedPlugin]]":
 
 def _with_disabled(plugin_id: str, edit: Any, found: Config) -> str:
     entries = _entries(found.document, "disabled_tools")
-    if plugin_id in _ids_in(entries):
+    if plugin_id in _ids_in(found.document, "disabled_tools"):
         return found.text
     if len(entries) >= MAX_DISABLED:
         raise NotRecorded(f"tool_suggest.disabled_tools has {MAX_DISABLED} entries")
@@ -178,11 +180,11 @@ def _entries(config: Mapping[str, Any], key: str) -> list[Any]:
     return entries if isinstance(entries, list) else []
 
 
-def _ids_in(entries: Sequence[Any]) -> list[str]:
+def _ids_in(config: Mapping[str, Any], key: str) -> list[str]:
     """Return the ids of plugins; entries of another kind, or that make no sense, are left out."""
     return [
         entry["id"]
-        for entry in entries
+        for entry in _entries(config, key)
         if isinstance(entry, dict)
         and entry.get("type") == "plugin"
         and isinstance(entry.get("id"), str)

@@ -21,7 +21,7 @@ from app_server.mcp.record import Learned
 from app_server.mcp.servers.pool import ServerPool
 from app_server.mcp.servers.server import McpServer, SayStep, ServerNews, ServerStep
 from app_server.mcp.tools.listing import Listing
-from app_server.mcp.tools.table import McpToolTable, McpToolTables
+from app_server.mcp.tools.table import NO_TOOLS, McpToolTable, McpToolTables
 from app_server.observability.log_context import THREAD, start_apart
 
 MAX_RETURN_S = 60.0
@@ -374,12 +374,19 @@ class ServerSet:
         return any(server.is_in_use for server in servers)
 
     @property
-    def table(self) -> McpToolTable | None:
+    def table(self) -> McpToolTable:
         """The last table that `tools` made; the servers may list other tools by now."""
         return self._tables.last
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no server, nor a table of tools of servers that were there before."""
+        return not self.servers and self._tables.last is NO_TOOLS
+
     def tools(self) -> McpToolTable:
         """Return what the model sees of servers that have started; tools of a dead one stay."""
+        if self.is_empty:
+            return NO_TOOLS
         return self._tables.make(self.surface, self._listed())
 
     async def prepare_tools(self) -> McpToolTable:

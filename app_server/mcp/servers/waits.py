@@ -47,18 +47,13 @@ async def wait_for_required(servers: ServerSet) -> None:
         )
 
 
-def grace_ends_at(servers: ServerSet) -> float:
-    """Return when a grace that begins now is over, on the clock of anyio."""
-    grace_s = servers.settings.startup_grace_s
-    return math.inf if grace_s is None else anyio.current_time() + grace_s
+async def wait_for_grace(servers: ServerSet, began_at: float) -> None:
+    """Wait until every start is decided, but no longer than the grace.
 
-
-async def wait_for_grace(servers: ServerSet, ends_at: float) -> None:
-    """Wait until every start is decided, but no longer than the grace that ends at `ends_at`.
-
-    No start is waited for twice.
+    It began at `began_at`, on the clock of anyio. No start is waited for twice.
     """
-    with anyio.CancelScope(deadline=ends_at):
+    grace_s = servers.settings.startup_grace_s
+    with anyio.CancelScope(deadline=math.inf if grace_s is None else began_at + grace_s):
         while waiting := [one for one in _undecided(servers) if not one.waited_for]:
             await _first_decided(waiting)
     for server in servers.servers.values():

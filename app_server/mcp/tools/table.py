@@ -138,23 +138,23 @@ class McpToolTable:
         return self._by_name.get(name)
 
 
+NO_TOOLS = McpToolTable((), {})
+
+
 class McpToolTables:
     """Makes tables from what servers have listed, and keeps the last one while that is the same."""
 
     def __init__(self) -> None:
-        self._made: tuple[object, McpToolTable] | None = None
-
-    @property
-    def last(self) -> McpToolTable | None:
+        self.last = NO_TOOLS
         """The last table made; the servers may list other tools by now."""
-        return None if self._made is None else self._made[1]
+        self._made_from: object = None
 
     def make(self, surface: str, listed: Sequence[tuple[ServerConfig, Listing]]) -> McpToolTable:
         """Make a table on the event loop, whatever its size."""
         key = surface, listed
-        if self._made is None or self._made[0] != key:
-            self._made = key, _table_of(*key)
-        return self._made[1]
+        if self._made_from != key:
+            self._made_from, self.last = key, _table_of(*key) if listed else NO_TOOLS
+        return self.last
 
     async def prepare(
         self, surface: str, listed: Sequence[tuple[ServerConfig, Listing]]
@@ -162,10 +162,10 @@ class McpToolTables:
         """Return the same as `make`, made in a worker thread if there are many tools."""
         key = surface, listed
         is_small = sum(len(listing.tools) for _, listing in listed) <= SMALL_TABLE
-        if is_small or (self._made is not None and self._made[0] == key):
+        if is_small or self._made_from == key:
             return self.make(*key)
         table = await anyio.to_thread.run_sync(_prepared_table_of, *key)
-        self._made = key, table
+        self._made_from, self.last = key, table
         return table
 
 
