@@ -184,12 +184,6 @@ class RepeatedMessage:
 Entry: TypeAlias = ReplayEntry | ReplayDeltas | ReplayRepeated
 
 
-def _entry(event: Outgoing | ReplayRepeated) -> Entry:
-    if isinstance(event, ReplayRepeated):
-        return event
-    return ReplayDeltas(event) if event.is_delta else ReplayEntry(event)
-
-
 @dataclass(frozen=True, slots=True)
 class ReplayLimits:
     """Bounds of a thread's replay buffer; the newest entry is kept always."""
@@ -252,7 +246,10 @@ class ReplayBuffer:
                     self.size += newest.add(outgoing)
                     continue
                 self.size -= newest.close()
-            newest = _entry(outgoing)
+            if isinstance(outgoing, ReplayRepeated):
+                newest = outgoing
+            else:
+                newest = ReplayDeltas(outgoing) if outgoing.is_delta else ReplayEntry(outgoing)
             entries.append(newest)
             self.size += newest.size
         limits = self._limits

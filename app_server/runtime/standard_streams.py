@@ -5,8 +5,9 @@ Source: stdio(3); the documentation of Python, signal, "Note on SIGPIPE".
 
 import os
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -71,33 +72,45 @@ class _Watched:
             os.close(nothing)
 
 
-def run_program(name: str, main: Callable[[], int]) -> int:
-    """Run a program to its end, and return its exit status; 1 if stdout did not take all of it.
+@dataclass(slots=True)
+class ProgramEnd:
+    """The end of a program."""
 
-    It is told why, unless the reader of a pipe has just gone, as `head` does. So is a working
-    directory that is not there any more.
+    status: int = 0
+    """Its exit status; `standard_streams` makes 1 of it if stdout did not take all of it."""
+
+
+@contextmanager
+def standard_streams(name: str) -> Iterator[ProgramEnd]:
+    """Watch stdout and stderr while a program runs, which sets the exit status that is given.
+
+    Its user reads on stderr why stdout did not take all of it, unless the reader of a pipe has just
+    gone, as `head` does, and that the working directory is not there any more.
     """
     _open_closed()
+    end = ProgramEnd()
     before = sys.stdout, sys.stderr
     out, err = _Watched(sys.stdout), _Watched(sys.stderr)
     if sys.stdout is not None:
         sys.stdout = cast("TextIO", out)
     sys.stderr = cast("TextIO", err)
     try:
-        status = main()
+        yield end
     except SystemExit:
         if _end(name, out, err):
             raise
-        return 1
+        end.status = 1
+        return
     except OSError as exc:
         if out.problem is None and err.problem is None:
             if not lacks_working_directory(exc):
                 raise
             print_to_stderr(f"{name}: {NO_WORKING_DIRECTORY}")
-        status = 1
+        end.status = 1
     finally:
         sys.stdout, sys.stderr = before
-    return status if _end(name, out, err) else 1
+    if not _end(name, out, err):
+        end.status = 1
 
 
 def print_now(text: str) -> bool:
@@ -125,7 +138,7 @@ def _open_closed() -> None:
 def lacks_working_directory(error: OSError) -> bool:
     """Whether an error is due to a removed working directory.
 
-    A program that catches OSError lets such a one pass: `run_program` tells it.
+    A program that catches OSError lets such a one pass: `standard_streams` says so.
     """
     if isinstance(error.__cause__, OSError):
         error = error.__cause__

@@ -135,7 +135,7 @@ class InputMentions:
             plugin_text(
                 plugin,
                 [name for name, said in metadata.items() if _is_of(said, plugin)],
-                is_searched=servers.surface == "deferred",
+                is_searched=servers.settings.surface == "deferred",
             )
             for plugin in plugins
         ]

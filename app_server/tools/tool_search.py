@@ -63,7 +63,7 @@ class ToolSearch(TurnTool):
 
     def _deferred_of_servers(self) -> Sequence[Tool]:
         servers = self.servers
-        is_deferred = servers.servers and servers.surface == "deferred"
+        is_deferred = servers.servers and servers.settings.surface == "deferred"
         return servers.tools().tools if is_deferred else ()
 
     def offers(self, call: RequestedCall) -> bool:

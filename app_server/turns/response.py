@@ -239,35 +239,31 @@ class ResponseReader:
         at = 0
         while at < len(batch):
             event = batch[at]
-            if not isinstance(event, TextDelta):
-                # What is complete gets into the log and out to clients, or neither.
-                with anyio.CancelScope(shield=True):
-                    await self._take(event)
-                at += 1
-                continue
-            pieces, at = [event.delta], at + 1
-            while at < len(batch) and isinstance(more := batch[at], TextDelta):
-                if more.item_id != event.item_id:
-                    break
-                pieces.append(more.delta)
-                at += 1
-            self._emit_text(self._message(event.item_id).id, pieces)
-
-    async def _take(self, event: ModelEvent) -> None:
-        match event:
-            case ItemAdded():
-                self._begin(event.item)
-            case ItemDone():
-                await self._finish(event.item)
-            case SummaryPartAdded() | SummaryDelta() | ReasoningDelta():
-                self._emit_reasoning(event)
-            case CallInputDelta():
-                if self.patches is not None:
-                    self.patches.take(event)
-            case LimitsReported():
-                self.limits = event.limits
-            case ResponseCompleted():
-                self.usage = event.usage
+            at += 1
+            match event:
+                case TextDelta():
+                    pieces = [event.delta]
+                    while at < len(batch) and isinstance(more := batch[at], TextDelta):
+                        if more.item_id != event.item_id:
+                            break
+                        pieces.append(more.delta)
+                        at += 1
+                    self._emit_text(self._message(event.item_id).id, pieces)
+                case ItemAdded():
+                    self._begin(event.item)
+                case ItemDone():
+                    # It gets into the log and out to clients, or neither.
+                    with anyio.CancelScope(shield=True):
+                        await self._finish(event.item)
+                case SummaryPartAdded() | SummaryDelta() | ReasoningDelta():
+                    self._emit_reasoning(event)
+                case CallInputDelta():
+                    if self.patches is not None:
+                        self.patches.take(event)
+                case LimitsReported():
+                    self.limits = event.limits
+                case ResponseCompleted():
+                    self.usage = event.usage
 
     def close(self) -> None:
         """Abandon items that the model has begun and will not complete."""

@@ -359,7 +359,7 @@ async def _declare(servers: ServerSet) -> None:
         del before
         await free_in_pieces(parts)
     is_small = len(table.tools) <= SMALL_TABLE
-    if servers.surface == "direct" and not is_small and not is_declared(table):
+    if servers.settings.surface == "direct" and not is_small and not is_declared(table):
         await anyio.to_thread.run_sync(declare, table)
 
 

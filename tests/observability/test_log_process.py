@@ -20,17 +20,16 @@ import logging
 import os
 import select
 from app_server.observability.log import LogSettings, set_up_logs
-from app_server.runtime.standard_streams import run_program
+from app_server.runtime.standard_streams import standard_streams
 
-def main():
+with standard_streams("logs-much") as end:
     set_up_logs(LogSettings())
     for _ in range(300):
         logging.getLogger("app_server").warning("x" * 1024)
     while select.select([], [2], [], 0)[1]:
         os.sched_yield()
-    return 7
-
-raise SystemExit(run_program("logs-much", main))
+    end.status = 7
+raise SystemExit(end.status)
 """
 """A program that logs more than a pipe holds, and ends when the pipe is full."""
 

@@ -19,7 +19,7 @@ from app_server.clients.command_line import (
 from app_server.clients.receiver.agent.environment import MODES, check_url
 from app_server.config.home import resolve_home
 from app_server.peer.token_file import TOKEN_FILE_VARIABLE, chosen_token_file
-from app_server.runtime.standard_streams import run_program
+from app_server.runtime.standard_streams import standard_streams
 
 INSTALL = "install"
 
@@ -45,7 +45,9 @@ PRISM_AGENT_SURFACE, PRISM_CODEX_APP_SERVER_MODE and PRISM_CODEX_APP_SERVER_URL,
 
 def main() -> int:
     """Run the command line; returns the agent's exit status, or 2 if it was not started."""
-    return run_program("coder", lambda: _run(sys.argv[1:]))
+    with standard_streams("coder") as end:
+        end.status = _run(sys.argv[1:])
+    return end.status
 
 
 def _run(words: list[str]) -> int:

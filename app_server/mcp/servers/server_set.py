@@ -204,11 +204,6 @@ class ServerSet:
         """Servers by raw name, made by the first look: the answer to a start needs none."""
         return {name: self._make(config) for name, config in self.settings.servers.items()}
 
-    @property
-    def surface(self) -> str:
-        """The surface on which the model sees tools: `direct`, `deferred`, `code_mode`."""
-        return self.settings.surface
-
     def _make(self, config: ServerConfig, replaced: McpServer | None = None) -> McpServer:
         server = McpServer(config, self._pool, self._say, self._asks)
         if replaced is not None and replaced.wanted.is_set() and not replaced.settled.is_set():
@@ -364,7 +359,7 @@ class ServerSet:
         return [
             (server.config, server.listing)
             for server in self.servers.values()
-            if server.listing is not None and server.config.shows_tools_on(self.surface)
+            if server.listing is not None and server.config.shows_tools_on(self.settings.surface)
         ]
 
     @property
@@ -387,11 +382,11 @@ class ServerSet:
         """Return what the model sees of servers that have started; tools of a dead one stay."""
         if self.is_empty:
             return NO_TOOLS
-        return self._tables.make(self.surface, self._listed())
+        return self._tables.make(self.settings.surface, self._listed())
 
     async def prepare_tools(self) -> McpToolTable:
         """Return the same as `tools`, made in a worker thread if there are many."""
-        return await self._tables.prepare(self.surface, self._listed())
+        return await self._tables.prepare(self.settings.surface, self._listed())
 
     def environment_instance(self, environment_id: str) -> str | None:
         """Return an id of what an environment is now; None if it is unknown."""

@@ -192,7 +192,7 @@ class McpCalls(TurnTool):
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare all tools, unless they are so many that the model has to search them."""
         servers = self.servers
-        if not servers.servers or servers.surface == "deferred":
+        if not servers.servers or servers.settings.surface == "deferred":
             return []
         return declare(servers.tools())
 
