@@ -135,3 +135,11 @@ ThreadId = TypeAliasType("ThreadId", str)
 
 Verbosity = TypeAliasType("Verbosity", OpenEnum[Literal["low", "medium", "high"]])
 """How long the model's answers are."""
+
+
+class RequestMeta(WireModel):
+    """About a request that changes something. Source: docs/sending_again.md, "Operations"."""
+
+    operation_id: str | None = None
+    """Names the request for sending it again: 1 to 128 printable characters, chosen by the client,
+    for 24 hours or the 10,000 newest of a home."""

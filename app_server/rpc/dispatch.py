@@ -31,6 +31,7 @@ from app_server.rpc.context import (
     PreparedResult,
     RequestContext,
 )
+from app_server.rpc.operations import MEMBER, Named, Operations, operation_of
 from app_server.runtime.files.disk import FULL_OR_READ_ONLY
 from app_server.runtime.loader import LoadFailed, load
 from app_server.threads.failures import StoreUnavailable
@@ -49,13 +50,15 @@ from protocol.jsonrpc.errors import (
     invalid_params,
     invalid_request,
 )
-from protocol.model import Json, WireModel
+from protocol.model import Json, JsonObject, WireModel
 from protocol.thread_ids import is_thread_id
 
 logger = logging.getLogger(__name__)
 
 CHOOSING = frozenset({"thread/start"})
 """Methods whose `threadId` names no thread, but is the id that a new one is to have."""
+OWN_META = frozenset({"mcpServer/tool/call"})
+"""Methods whose `_meta` is for others; they are not sent the name of the request."""
 
 
 class Dispatcher:
@@ -66,14 +69,17 @@ class Dispatcher:
         find_handler: Callable[[str], Handler | None],
         services: object = None,
         metrics: ServerMetrics | None = None,
+        operations: Operations | None = None,
     ) -> None:
         """Take what finds the handler of a method, by importing it; None if there is none.
 
         `services` is what handlers get with each request. Answers are counted in `metrics`.
+        Without `operations` names of requests mean nothing.
         """
         self.services = services
         self._find_handler = find_handler
         self._metrics = metrics or ServerMetrics()
+        self._operations = operations
         self._methods: dict[str, _Method] = {}
         self._loading: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
         """By area. Held while a method of it is loaded: its requests begin in their order."""
@@ -155,6 +161,10 @@ class Dispatcher:
             # What comes when it is loaded goes behind those that still wait for their turn.
             if method is None or method.loading.locked():
                 method = await self.load(name)
+            named = None
+            if type(params) is dict and "_meta" in params and method.spec.takes_operation:
+                named = self._named(context, params)
+                params = params if named is None else named.params
             try:
                 request = method.spec.parse_params(params, method.adapter)
             except ParamsMissing as exc:
@@ -162,6 +172,9 @@ class Dispatcher:
             except ValidationError as exc:
                 raise first_problem(exc, params) from exc
             _require_allowed(name, context.initialized, request)
+            if named is not None and self._operations is not None:
+                perform = self._operations.perform
+                return Success(await perform(context, method.spec, method.handler, request, named))
             return Success(await method.handler(context, request))
         except RpcError as exc:
             error = exc
@@ -179,6 +192,18 @@ class Dispatcher:
                 error = internal_error("Internal error")
         context.error = error
         raise JsonRpcError(error.code, error.message, error.data)
+
+    def _named(self, context: RequestContext[Any], params: JsonObject) -> Named | None:
+        """Read the name that a client gave a request; None: it has none."""
+        client = context.initialized
+        if client is not None and client.experimental:
+            return operation_of(params)
+        if context.method in OWN_META:
+            # To a client without the opt-in the member is what its MCP server says.
+            return None
+        if operation_of(params) is None:
+            return None
+        raise experimental_required(f"{context.method}.{MEMBER}")
 
     async def load(self, name: str) -> "_Method":
         """Import the handler and the types of a method, if that is not done.

@@ -21,9 +21,11 @@ from app_server.handlers.serving import find_handler
 from app_server.models.catalogue.providers import chosen_provider
 from app_server.observability.telemetry.sending import sending
 from app_server.rpc.connection import Conversations
+from app_server.rpc.context import RequestContext
 from app_server.rpc.dispatch import Dispatcher
 from app_server.rpc.hub import Hub
 from app_server.rpc.message_stream import MessageStream
+from app_server.rpc.operations import FindEffect, Operations
 from app_server.runtime.clock import STARTED_AT, SystemClock
 from app_server.runtime.loader import Lazy, load
 from app_server.server.apps import serve_apps
@@ -40,8 +42,9 @@ from app_server.server.start import (
     warm_up,
 )
 from app_server.sessions.registry import Sessions
-from app_server.threads.nodes import Nodes, NodeSettings
-from app_server.threads.opening.stores import open_stores
+from app_server.threads.nodes import NodeSettings
+from app_server.threads.opening.stores import Stores, open_stores
+from app_server.threads.operations import Operation
 from app_server.threads.servers import ServerEntry
 from protocol.model import WireModel
 
@@ -76,7 +79,7 @@ class Core:
         conversations: Conversations,
         work: anyio.abc.TaskGroup,
         settings: Settings,
-        nodes: Nodes | None,
+        stores: Stores,
         opened: AsyncExitStack,
         group: "Group | None" = None,
     ) -> None:
@@ -89,10 +92,13 @@ class Core:
         self._conversations = conversations
         self._work = work
         self._settings = settings
-        self._nodes = nodes
+        self._nodes = stores.nodes
         self._opened = opened
         self._group = group
-        self._requests = Dispatcher(find_handler, built.services, built.services.metrics)
+        self._operations = Operations(stores.operations, self.services.clock, _find_effect)
+        self._requests = Dispatcher(
+            find_handler, self.services, self.services.metrics, self._operations
+        )
 
     @classmethod
     async def open(
@@ -168,7 +174,7 @@ class Core:
             notified = _nobody if group is None else group.notified_by_owner
             list_news = (await load(_list_news))(services, stores.news, notified)
             background.start_soon(list_news.run)
-        return cls(built, conversations, work, settings, stores.nodes, opened, group)
+        return cls(built, conversations, work, settings, stores, opened, group)
 
     @property
     def has_lease(self) -> bool:
@@ -238,6 +244,7 @@ class Core:
 
     async def aclose(self) -> None:
         """Close what is open, once nothing runs any more."""
+        self._opened.push_async_callback(self._operations.aclose)
         await _close(self._opened)
 
     def _has_subscribers(self, thread_id: str) -> bool:
@@ -268,6 +275,20 @@ class Core:
             services.commands.load_sandbox,
             partial(_find_config_problems, services.config_problems),
         ]
+
+
+async def _find_effect(
+    context: RequestContext[Services], request: WireModel, operation: Operation
+) -> WireModel | None:
+    find_effect = await load(_effects)
+    return await find_effect(context, request, operation)
+
+
+def _effects() -> FindEffect:
+    # For requests that are sent again after a crash.
+    from app_server.handlers.effects import find_effect
+
+    return find_effect
 
 
 def _ownership() -> "type[Ownership]":

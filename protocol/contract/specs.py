@@ -79,6 +79,29 @@ class Takes(Enum):
 OBJECT_OR_NULL, NOTHING = Takes.OBJECT_OR_NULL, Takes.NOTHING
 
 
+class Effect(Enum):
+    """What a request changes, and how it is told after a crash whether it did.
+
+    Source: docs/sending_again.md, "Operations".
+    """
+
+    READS = "reads"
+    """Nothing: it is run whenever it is sent."""
+    CONNECTION = "connection"
+    """What its connection has, which ends with that: it is run whenever it is sent."""
+    SETS = "sets"
+    """What it changes is the same however often it is run: it is run again."""
+    MAKES = "makes"
+    """It makes something under an id of the operation, and is run again: it finds that."""
+    LOGS = "logs"
+    """What it writes to the log of its thread carries the operation."""
+    ONCE = "once"
+    """Nothing tells it: it is not run again. The answer is kept in memory alone."""
+
+
+READS, CONNECTION, SETS, MAKES, LOGS, ONCE = Effect
+
+
 class ParamsMissing(Exception):
     """A method that needs params was called without."""
 
@@ -97,6 +120,7 @@ class MethodSpec:
 
     area: str
     stem: str
+    effect: Effect
     order: Order = FREE
     takes: Takes = Takes.OBJECT
     params_stem: str = ""
@@ -108,6 +132,11 @@ class MethodSpec:
     """Answers are as large as what the client asks for, up to MAX_LARGE_ANSWER_CHARS."""
     owner: bool | None = None
     """Whether `owned` says otherwise than the order; None: it does not."""
+
+    @property
+    def takes_operation(self) -> bool:
+        """Whether `_meta.operationId` names a request, so that it has its effect once."""
+        return self.effect not in (READS, CONNECTION)
 
     @property
     def owned(self) -> bool:
@@ -197,32 +226,40 @@ class NotificationSpec:
 def method(
     area: str,
     stem: str,
+    effect: Effect,
     order: Order = FREE,
     takes: Takes = Takes.OBJECT,
-    params_stem: str = "",
     *,
-    large: bool = False,
-    owner: bool | None = None,
+    params_stem: str = "",
+    **more: bool,
 ) -> MethodSpec:
-    """Describe a method that every client may call."""
-    return MethodSpec(area, stem, order, takes, params_stem, large=large, owner=owner)
+    """Describe a method that every client may call; `more` is for `large` and `owner`."""
+    return MethodSpec(area, stem, effect, order, takes, params_stem, **more)
 
 
 def trial(
     area: str,
     stem: str,
+    effect: Effect,
     order: Order = FREE,
     takes: Takes = Takes.OBJECT,
     *,
     owner: bool | None = None,
 ) -> MethodSpec:
     """Describe a method that needs the experimental opt-in."""
-    return MethodSpec(area, stem, order, takes, experimental=True, owner=owner)
+    return MethodSpec(area, stem, effect, order, takes, experimental=True, owner=owner)
 
 
-def ours(area: str, stem: str, order: Order = FREE, *, owner: bool | None = None) -> MethodSpec:
+def ours(
+    area: str, stem: str, effect: Effect, order: Order = FREE, *, owner: bool | None = None
+) -> MethodSpec:
     """Describe a method that the reference does not have; it needs the opt-in too."""
-    return MethodSpec(area, stem, order, experimental=True, extension=True, owner=owner)
+    return MethodSpec(area, stem, effect, order, experimental=True, extension=True, owner=owner)
+
+
+def question(area: str, stem: str, *, experimental: bool = False) -> MethodSpec:
+    """Describe a request of the server."""
+    return MethodSpec(area, stem, READS, experimental=experimental)
 
 
 @cache

@@ -12,7 +12,7 @@ from protocol.export.definitions import (
     reachable,
     stable_part,
 )
-from protocol.export.messages import message_definitions
+from protocol.export.messages import message_definitions, with_operations
 
 FRAME_TYPES = (
     "RequestId",
@@ -51,8 +51,7 @@ def load_contract(*, experimental: bool) -> Contract:
     """Collect the stable contract, or with `experimental` the whole one."""
     unions = message_definitions()
     definitions: Definitions = {**load_definitions(), **unions}
-    if not experimental:
-        definitions = stable_part(definitions)
+    definitions = with_operations(definitions) if experimental else stable_part(definitions)
     requests = {
         name: spec for name, spec in METHODS.items() if experimental or not spec.experimental
     }

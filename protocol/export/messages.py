@@ -70,6 +70,47 @@ def _params(spec: MethodSpec) -> JsonObject:
     return _ref(spec.params_name)
 
 
+def _ref(name: str) -> JsonObject:
+    return {"$ref": REF + name}
+
+
+def with_operations(definitions: Definitions) -> Definitions:
+    """Let every request that may be named for sending it again have its name.
+
+    That is for the dispatcher alone, so the types of the params do not have it.
+    """
+    named = {spec.params_name for spec in METHODS.values() if spec.takes_operation}
+    changed = {
+        name: _with_meta(definition) if name in named else definition
+        for name, definition in definitions.items()
+    }
+    requests = definitions[CLIENT_REQUEST]
+    changed[CLIENT_REQUEST] = {**requests, "oneOf": list(map(_with_name, requests["oneOf"]))}
+    return changed
+
+
+_META: JsonObject = {
+    "anyOf": [_ref("RequestMeta"), {"type": "null"}],
+    EXPERIMENTAL: True,
+    EXTENSION: True,
+}
+
+
+def _with_meta(definition: JsonObject) -> JsonObject:
+    if "oneOf" in definition:
+        return {**definition, "oneOf": list(map(_with_meta, definition["oneOf"]))}
+    return {**definition, "properties": {"_meta": _META, **definition.get("properties", {})}}
+
+
+def _with_name(request: JsonObject) -> JsonObject:
+    """Have a request without params take its name."""
+    (method,) = request["properties"]["method"]["enum"]
+    if request["properties"]["params"] != {"type": "null"} or not METHODS[method].takes_operation:
+        return request
+    params = {"anyOf": [{"type": "null"}, {"type": "object", "properties": {"_meta": _META}}]}
+    return {**request, "properties": {**request["properties"], "params": params}}
+
+
 def _message(
     method: str,
     kind: str,
@@ -89,7 +130,3 @@ def _message(
         "required": list(properties),
         **marks,
     }
-
-
-def _ref(name: str) -> JsonObject:
-    return {"$ref": REF + name}

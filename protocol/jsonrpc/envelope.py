@@ -164,7 +164,7 @@ def render_result(
 
     Without `experimental` the members that need the opt-in are left out.
     """
-    return render_prepared(request_id, _render_value(result, experimental), jsonrpc=jsonrpc)
+    return render_prepared(request_id, render_value(result, experimental), jsonrpc=jsonrpc)
 
 
 def render_prepared(request_id: RequestId, result: str, *, jsonrpc: bool = False) -> str:
@@ -174,7 +174,7 @@ def render_prepared(request_id: RequestId, result: str, *, jsonrpc: bool = False
 
 def render_error(request_id: RequestId | None, error: ErrorObject, *, jsonrpc: bool = False) -> str:
     """Write the answer to a request that failed; `request_id` None renders as null."""
-    body = _render_value(error, experimental=True)
+    body = render_value(error, experimental=True)
     return f'{_PREFIX[jsonrpc]}"id":{_render(request_id)},"error":{body}}}'
 
 
@@ -187,7 +187,7 @@ def render_request(
     experimental: bool = True,
 ) -> str:
     """Write a request of ours to a client."""
-    body = _render_value(params, experimental)
+    body = render_value(params, experimental)
     return (
         f'{_PREFIX[jsonrpc]}"method":{_render(method)},"id":{_render(request_id)},"params":{body}}}'
     )
@@ -206,7 +206,7 @@ def render_notification(
 
     So does `seq`, the number of the event in the stream of its thread.
     """
-    body = _render_value(params, experimental)
+    body = render_value(params, experimental)
     numbers = f'"emittedAtMs":{emitted_at_ms}' + ("" if seq is None else f',"seq":{seq}')
     return f'{_PREFIX[jsonrpc]}"method":{_render(method)},"params":{body},{numbers}}}'
 
@@ -284,7 +284,8 @@ def _render(value: RequestId | None) -> str:
     return str(value) if type(value) is int else to_json(value).decode()
 
 
-def _render_value(value: WireModel | JsonObject, experimental: bool) -> str:
+def render_value(value: WireModel | JsonObject, experimental: bool) -> str:
+    """Write a value as JSON; see `render_result`."""
     # Bytes put together before they are text would be one more copy, of up to 64 MiB.
     # To ask whether something is a WireModel would take a sixth of the time of writing it.
     if isinstance(value, dict):

@@ -82,6 +82,15 @@ class AttachmentRemoved(RecordBase):
     attachment_id: str
 
 
+class OperationLogged(RecordBase):
+    """What was appended with this line belongs to a request that its client named."""
+
+    type: Literal["operationLogged"] = "operationLogged"
+    operation_id: str
+    turn_id: str | None = None
+    """The turn that ran then, or began with it."""
+
+
 MetadataRecord = (
     GitInfoChanged
     | DaybreakChanged
@@ -92,4 +101,5 @@ MetadataRecord = (
     | GoalChanged
     | AttachmentAdded
     | AttachmentRemoved
+    | OperationLogged
 )

@@ -529,6 +529,7 @@ export type ByteRange = {
 
 /** Give up a login that waits for the user. */
 export type CancelLoginAccountParams = {
+  _meta?: RequestMeta | null;
   /** From the response to `account/login/start`. */
   loginId: string;
 };
@@ -601,7 +602,9 @@ export type ClientRequest = {
 } | {
   method: "account/logout";
   id: RequestId;
-  params: null;
+  params: null | {
+    _meta: RequestMeta | null;
+  };
 } | {
   method: "account/rateLimits/read";
   id: RequestId;
@@ -653,7 +656,9 @@ export type ClientRequest = {
 } | {
   method: "config/mcpServer/reload";
   id: RequestId;
-  params: null;
+  params: null | {
+    _meta: RequestMeta | null;
+  };
 } | {
   method: "config/read";
   id: RequestId;
@@ -821,7 +826,9 @@ export type ClientRequest = {
 } | {
   method: "memory/reset";
   id: RequestId;
-  params: null;
+  params: null | {
+    _meta: RequestMeta | null;
+  };
 } | {
   method: "model/list";
   id: RequestId;
@@ -1298,6 +1305,7 @@ export type CommandExecOutputStream = "stdout" | "stderr";
 
 /** Run a program outside any thread, in the sandbox; answered when it has ended. */
 export type CommandExecParams = {
+  _meta?: RequestMeta | null;
   /** Program and arguments; at least one. */
   command: Array<string>;
   /** Chosen by the client, for its connection; streams, terminals and follow-ups need it. */
@@ -1330,6 +1338,7 @@ export type CommandExecParams = {
 
 /** Change the size of a running command's terminal. */
 export type CommandExecResizeParams = {
+  _meta?: RequestMeta | null;
   /** The one given to `command/exec`. */
   processId: string;
   size: CommandExecTerminalSize;
@@ -1355,6 +1364,7 @@ export type CommandExecTerminalSize = {
 
 /** End a running command. */
 export type CommandExecTerminateParams = {
+  _meta?: RequestMeta | null;
   /** The one given to `command/exec`. */
   processId: string;
 };
@@ -1364,6 +1374,7 @@ export type CommandExecTerminateResponse = { [key: string]: JsonValue };
 
 /** Write to the input of a running command, close it, or both. */
 export type CommandExecWriteParams = {
+  _meta?: RequestMeta | null;
   /** The one given to `command/exec`. */
   processId: string;
   deltaBase64?: string | null;
@@ -1557,6 +1568,7 @@ export type Config = {
 
 /** Write several settings in one step. */
 export type ConfigBatchWriteParams = {
+  _meta?: RequestMeta | null;
   edits: Array<ConfigEdit>;
   /** File to write; null means the user's `config.toml`. */
   filePath?: string | null;
@@ -1711,6 +1723,7 @@ export type ConfigRequirementsReadResponse = {
 
 /** Write one setting. */
 export type ConfigValueWriteParams = {
+  _meta?: RequestMeta | null;
   /** Dotted path of the setting in the file. */
   keyPath: string;
   /** New value; null removes the setting. */
@@ -1957,6 +1970,7 @@ export type DynamicToolSpec = {
 
 /** Make another machine known, by its exec server. */
 export type EnvironmentAddParams = {
+  _meta?: RequestMeta | null;
   /** Names the environment from now on. */
   environmentId: string;
   execServerUrl: string;
@@ -2072,6 +2086,7 @@ export type ExperimentalFeature = {
 
 /** Switch features on or off while the server runs. */
 export type ExperimentalFeatureEnablementSetParams = {
+  _meta?: RequestMeta | null;
   /** By feature name; features that are not named stay as they are. */
   enablement: { [key: string]: boolean };
 };
@@ -2197,6 +2212,7 @@ export type FeedbackRequirements = {
 
 /** Save a report of a problem as a ZIP file on the server's machine; nothing is sent. */
 export type FeedbackSaveParams = {
+  _meta?: RequestMeta | null;
   /**
    * Absolute path of a ZIP file that does not exist yet; the caller looks after it from then
    * on.
@@ -2338,6 +2354,7 @@ export type FsChangedNotification = {
 
 /** Copy a file, or a directory with all that is in it. */
 export type FsCopyParams = {
+  _meta?: RequestMeta | null;
   sourcePath: AbsolutePathBuf;
   destinationPath: AbsolutePathBuf;
   /** Needed for directories; ignored for files. */
@@ -2349,6 +2366,7 @@ export type FsCopyResponse = { [key: string]: JsonValue };
 
 /** Create a directory. */
 export type FsCreateDirectoryParams = {
+  _meta?: RequestMeta | null;
   path: AbsolutePathBuf;
   /** Create missing parents too; null means true. */
   recursive?: boolean | null;
@@ -2407,6 +2425,7 @@ export type FsReadFileResponse = {
 
 /** Delete a file or a directory. */
 export type FsRemoveParams = {
+  _meta?: RequestMeta | null;
   path: AbsolutePathBuf;
   /** Delete what is in the directory too; null means true. */
   recursive?: boolean | null;
@@ -2441,6 +2460,7 @@ export type FsWatchResponse = {
 
 /** Write a file. */
 export type FsWriteFileParams = {
+  _meta?: RequestMeta | null;
   path: AbsolutePathBuf;
   /** All that the file is to hold. */
   dataBase64: string;
@@ -3176,17 +3196,21 @@ export type LocalShellStatus = "completed" | "in_progress" | "incomplete";
 
 /** Sign in, in one of several ways. */
 export type LoginAccountParams = {
+  _meta?: RequestMeta | null;
   type: "apiKey";
   apiKey: string;
 } | {
+  _meta?: RequestMeta | null;
   type: "chatgpt";
   codexStreamlinedLogin?: boolean;
   /** Whether the browser ends on a page of the service. */
   useHostedLoginSuccessPage?: boolean;
   appBrand?: LoginAppBrand | null;
 } | {
+  _meta?: RequestMeta | null;
   type: "chatgptDeviceCode";
 } | {
+  _meta?: RequestMeta | null;
   type: "chatgptAuthTokens";
   /** A JWT; the server keeps it in memory only. */
   accessToken: string;
@@ -3195,11 +3219,13 @@ export type LoginAccountParams = {
   /** Null takes the plan from the token. */
   chatgptPlanType?: string | null;
 } | {
+  _meta?: RequestMeta | null;
   type: "amazonBedrock";
   apiKey: string;
   /** AWS region, as `us-east-1`. */
   region: string;
 } | {
+  _meta?: RequestMeta | null;
   type: "amazonBedrockAccessKeys";
   accessKeyId: string;
   secretAccessKey: string;
@@ -3261,6 +3287,7 @@ export type ManagedHooksRequirements = {
 
 /** Configure a marketplace. */
 export type MarketplaceAddParams = {
+  _meta?: RequestMeta | null;
   /** Folder of the server's machine, or a Git repository. */
   source: string;
   /** Branch or tag; repositories only. */
@@ -3290,6 +3317,7 @@ export type MarketplaceLoadErrorInfo = {
 
 /** Configure a marketplace no longer. */
 export type MarketplaceRemoveParams = {
+  _meta?: RequestMeta | null;
   marketplaceName: string;
 };
 
@@ -3308,6 +3336,7 @@ export type MarketplaceUpgradeErrorInfo = {
 
 /** Fetch marketplaces of Git repositories again. */
 export type MarketplaceUpgradeParams = {
+  _meta?: RequestMeta | null;
   /** Null means all of them. */
   marketplaceName?: string | null;
 };
@@ -3653,6 +3682,7 @@ export type McpServerOauthLoginCompletedNotification = {
 
 /** Sign in to an MCP server in the browser; streamable HTTP servers only. */
 export type McpServerOauthLoginParams = {
+  _meta?: RequestMeta | null;
   name: string;
   /** Thread whose configuration has the server; null for the global one. */
   threadId?: string | null;
@@ -3702,6 +3732,7 @@ export type McpServerRefreshResponse = { [key: string]: JsonValue };
 
 /** Start a server afresh; calls that run end on the old one. */
 export type McpServerRestartParams = {
+  _meta?: RequestMeta | null;
   name: string;
   /** Thread whose server is meant; null means all loaded threads that have it. */
   threadId?: string | null;
@@ -3715,6 +3746,7 @@ export type McpServerRestartResponse = {
 
 /** Switch a server on or off, or change its settings: exactly one of both. */
 export type McpServerSetParams = {
+  _meta?: RequestMeta | null;
   name: string;
   /** Thread that alone has the change, until it is unloaded; null writes the user's file. */
   threadId?: string | null;
@@ -3795,14 +3827,14 @@ export type McpServerStatusUpdatedNotification = {
 
 /** Call a tool without a model, an approval or an item. */
 export type McpServerToolCallParams = {
+  /** Forwarded as the request's `_meta`; `threadId` and `progressToken` are overwritten. */
+  _meta?: JsonValue;
   threadId: string;
   server: string;
   /** Raw name, as the server lists it. */
   tool: string;
   /** A JSON object; null for a tool without arguments. */
   arguments?: JsonValue;
-  /** Forwarded as the request's `_meta`; `threadId` and `progressToken` are overwritten. */
-  _meta?: JsonValue;
 };
 
 /** What the tool returned; members that it left out stay out. */
@@ -3988,6 +4020,7 @@ export type ModelProviderCapabilitiesReadResponse = {
 
 /** Add a model provider, or change one. */
 export type ModelProviderConfigWriteParams = {
+  _meta?: RequestMeta | null;
   settings: ProviderSettingsPatch;
 };
 
@@ -4368,6 +4401,7 @@ export type PluginHookSummary = {
 
 /** Install a plugin from a marketplace. */
 export type PluginInstallParams = {
+  _meta?: RequestMeta | null;
   /** Local marketplace file that lists the plugin. */
   marketplacePath?: AbsolutePathBuf | null;
   /** Remote marketplace that lists it, in place of `marketplacePath`. */
@@ -4488,6 +4522,7 @@ export type PluginReconcileChangedPlugin = {
 
 /** Bring what is installed into line with the hosted catalog. */
 export type PluginReconcileParams = {
+  _meta?: RequestMeta | null;
   /** For the log of the catalog. */
   reason?: string | null;
 };
@@ -4586,6 +4621,7 @@ export type PluginSummary = {
 
 /** Remove an installed plugin. */
 export type PluginUninstallParams = {
+  _meta?: RequestMeta | null;
   /** `id` of the plugin's summary. */
   pluginId: string;
 };
@@ -4618,6 +4654,7 @@ export type ProcessExitedNotification = {
 
 /** End a running process. */
 export type ProcessKillParams = {
+  _meta?: RequestMeta | null;
   /** The one given to `process/spawn`. */
   processHandle: string;
 };
@@ -4640,6 +4677,7 @@ export type ProcessOutputStream = "stdout" | "stderr";
 
 /** Change the size of a running process's terminal. */
 export type ProcessResizePtyParams = {
+  _meta?: RequestMeta | null;
   /** The one given to `process/spawn`. */
   processHandle: string;
   size: ProcessTerminalSize;
@@ -4650,6 +4688,7 @@ export type ProcessResizePtyResponse = { [key: string]: JsonValue };
 
 /** Start a program on the server's machine, outside any sandbox. */
 export type ProcessSpawnParams = {
+  _meta?: RequestMeta | null;
   /** Program and arguments; at least one. */
   command: Array<string>;
   /** Chosen by the client, for its connection; free again when the process has exited. */
@@ -4682,6 +4721,7 @@ export type ProcessTerminalSize = {
 
 /** Write to the input of a running process, close it, or both. */
 export type ProcessWriteStdinParams = {
+  _meta?: RequestMeta | null;
   /** The one given to `process/spawn`. */
   processHandle: string;
   deltaBase64?: string | null;
@@ -4717,6 +4757,7 @@ export type ProjectChangedNotification = {
 
 /** Create a project. */
 export type ProjectCreateParams = {
+  _meta?: RequestMeta | null;
   name: string;
   /** The order is kept. */
   roots: Array<ProjectRoot>;
@@ -4733,6 +4774,7 @@ export type ProjectCreateResponse = {
 
 /** Delete a project; its threads and files stay. */
 export type ProjectDeleteParams = {
+  _meta?: RequestMeta | null;
   projectId: string;
 };
 
@@ -4741,6 +4783,7 @@ export type ProjectDeleteResponse = { [key: string]: JsonValue };
 
 /** Create a project and put existing threads into it. */
 export type ProjectImportParams = {
+  _meta?: RequestMeta | null;
   name: string;
   roots: Array<ProjectRoot>;
   metadata?: { [key: string]: string } | null;
@@ -4776,6 +4819,7 @@ export type ProjectListResponse = {
 
 /** Move a project within the manual order. */
 export type ProjectMoveParams = {
+  _meta?: RequestMeta | null;
   projectId: string;
   /** The project to insert it before; null moves it to the end. */
   beforeProjectId?: string | null;
@@ -4804,6 +4848,7 @@ export type ProjectSortKey = "position" | "recencyAt";
 
 /** Change a project; members that are left out stay as they are. */
 export type ProjectUpdateParams = {
+  _meta?: RequestMeta | null;
   projectId: string;
   name?: string | null;
   roots?: Array<ProjectRoot> | null;
@@ -5023,6 +5068,15 @@ export type RequestHeader = {
 
 /** Chosen by whoever asks, and sent back with the answer. */
 export type RequestId = string | number;
+
+/** About a request that changes something. Source: docs/sending_again.md, "Operations". */
+export type RequestMeta = {
+  /**
+   * Names the request for sending it again: 1 to 128 printable characters, chosen by the client,
+   * for 24 hours or the 10,000 newest of a home.
+   */
+  operationId?: string | null;
+};
 
 /** The permissions that the model asks for. */
 export type RequestPermissionProfile = {
@@ -5265,6 +5319,7 @@ export type ReviewDelivery = "inline";
 
 /** Have the model review code, in a turn of its own. */
 export type ReviewStartParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
   target: ReviewTarget;
   /** Null means `inline`. */
@@ -5829,6 +5884,7 @@ export type Signal = {
 
 /** Put a signal into a thread; saying it again changes nothing. */
 export type SignalDeliverParams = {
+  _meta?: RequestMeta | null;
   signal: Signal;
   target: SignalTarget;
   mode: SignalMode;
@@ -5887,6 +5943,7 @@ export type SignalReadResponse = {
 
 /** Take a signal back; possible until a model has seen it. */
 export type SignalRecallParams = {
+  _meta?: RequestMeta | null;
   source: string;
   id: string;
 };
@@ -6016,6 +6073,7 @@ export type SkillsChangedNotification = { [key: string]: JsonValue };
 
 /** Switch a skill on or off for good; name it by `path` or by `name`. */
 export type SkillsConfigWriteParams = {
+  _meta?: RequestMeta | null;
   /** File of the skill. */
   path?: AbsolutePathBuf | null;
   name?: string | null;
@@ -6029,6 +6087,7 @@ export type SkillsConfigWriteResponse = {
 
 /** Set the further folders in which skills are looked for. */
 export type SkillsExtraRootsSetParams = {
+  _meta?: RequestMeta | null;
   /** The whole list: it replaces the one before. */
   extraRoots: Array<AbsolutePathBuf>;
 };
@@ -6192,6 +6251,7 @@ export type ThreadActiveFlag = "waitingOnApproval" | "waitingOnUserInput";
 
 /** Unload a thread and move it out of the default list. */
 export type ThreadArchiveParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
 };
 
@@ -6218,6 +6278,7 @@ export type ThreadAttachmentAddOutcome = "created" | "existing";
 
 /** Attach something to a thread, unless the thread has it already. */
 export type ThreadAttachmentAddParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
   attachmentType: string;
   /** Together with `attachmentType` it is unique within the thread. */
@@ -6275,6 +6336,7 @@ export type ThreadAttachmentOwnerListResponse = {
 
 /** Take an attachment off a thread. */
 export type ThreadAttachmentRemoveParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
   attachmentType: string;
   identityKey: string;
@@ -6309,6 +6371,7 @@ export type ThreadBackgroundTerminal = {
 
 /** End all background terminals of a thread. */
 export type ThreadBackgroundTerminalsCleanParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
 };
 
@@ -6332,6 +6395,7 @@ export type ThreadBackgroundTerminalsListResponse = {
 
 /** End one background terminal. */
 export type ThreadBackgroundTerminalsTerminateParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
   /** From `thread/backgroundTerminals/list`. */
   processId: string;
@@ -6349,6 +6413,7 @@ export type ThreadClosedNotification = {
 
 /** Compact a thread's history, in a turn of its own. */
 export type ThreadCompactStartParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
 };
 
@@ -6357,6 +6422,7 @@ export type ThreadCompactStartResponse = { [key: string]: JsonValue };
 
 /** Say that a question to the user outside of this protocol is settled. */
 export type ThreadDecrementElicitationParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
 };
 
@@ -6369,6 +6435,7 @@ export type ThreadDecrementElicitationResponse = {
 
 /** Remove a thread for good. */
 export type ThreadDeleteParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
 };
 
@@ -6393,6 +6460,7 @@ export type ThreadExtra = { [key: string]: JsonValue };
 
 /** Copy the history of a thread into a new one. */
 export type ThreadForkParams = {
+  _meta?: RequestMeta | null;
   model?: string | null;
   modelProvider?: string | null;
   serviceTier?: string | null;
@@ -6474,6 +6542,7 @@ export type ThreadGoal = {
 
 /** Remove a thread's goal. */
 export type ThreadGoalClearParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
   /** Without it the change does not count as one that the user asked for. */
   origin?: ThreadGoalMutationOrigin | null;
@@ -6505,6 +6574,7 @@ export type ThreadGoalMutationOrigin = "user" | "automatic";
 
 /** Give a thread a goal, or change the one it has. */
 export type ThreadGoalSetParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
   /** Without it the change does not count as one that the user asked for. */
   origin?: ThreadGoalMutationOrigin | null;
@@ -6538,6 +6608,7 @@ export type ThreadId = string;
 
 /** Say that the user is asked something outside of this protocol: timeouts pause. */
 export type ThreadIncrementElicitationParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
 };
 
@@ -6550,6 +6621,7 @@ export type ThreadIncrementElicitationResponse = {
 
 /** Append raw Responses API items to what the model sees, without a turn. */
 export type ThreadInjectItemsParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
   /** At least one; an invalid one refuses them all. */
   items: Array<JsonValue>;
@@ -6951,6 +7023,7 @@ export type ThreadMemoryMode = "enabled" | "disabled";
 
 /** Switch memories on or off for a thread. */
 export type ThreadMemoryModeSetParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
   mode: ThreadMemoryMode;
 };
@@ -6978,6 +7051,7 @@ export type ThreadMetadataGitInfoUpdateParams = {
 
 /** Change what is stored about a thread; what is left out stays. */
 export type ThreadMetadataUpdateParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
   /** An existing project; empty takes the thread out of its project. */
   projectId?: string | null;
@@ -7000,6 +7074,7 @@ export type ThreadNameUpdatedNotification = {
 
 /** Get an approved plan ready for the first turn of a fresh thread. */
 export type ThreadPrepareApprovedPlanParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
   /** The plan itself. */
   markdown: string;
@@ -7022,6 +7097,7 @@ export type ThreadProjectUpdatedNotification = {
 
 /** Keep input until the thread is idle; it then starts a turn. */
 export type ThreadQueueAddParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
   input: Array<UserInput>;
   /** Chosen by the client, for the user message that comes of it. */
@@ -7042,6 +7118,7 @@ export type ThreadQueueChangedNotification = {
 
 /** Take an input out of a thread's queue. */
 export type ThreadQueueDeleteParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
   queuedSubmissionId: string;
 };
@@ -7068,6 +7145,7 @@ export type ThreadQueueListResponse = {
 
 /** Put a thread's queue into another order. */
 export type ThreadQueueReorderParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
   /** In the new order. */
   queuedSubmissionIds: Array<string>;
@@ -7078,6 +7156,7 @@ export type ThreadQueueReorderResponse = { [key: string]: JsonValue };
 
 /** Start a turn with a queued input; the thread must be idle. */
 export type ThreadQueueStartParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
   /** Null takes the first in the queue. */
   queuedSubmissionId?: string | null;
@@ -7090,6 +7169,7 @@ export type ThreadQueueStartResponse = {
 
 /** Change a queued input; its ids and its place stay. */
 export type ThreadQueueUpdateParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
   queuedSubmissionId: string;
   input: Array<UserInput>;
@@ -7139,6 +7219,7 @@ export type ThreadReadStateOperation = {
 
 /** Mark a thread as read or unread. */
 export type ThreadReadStateUpdateParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
   operation: ThreadReadStateOperation;
   /** `revision` of the state that the user saw; any other is a conflict. */
@@ -7199,6 +7280,7 @@ export type ThreadRealtimeSessionOutcome = "ended" | "failed";
 
 /** End the voice session of a thread. */
 export type ThreadRealtimeStopParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
 };
 
@@ -7297,6 +7379,7 @@ export type ThreadResumeResponse = {
 
 /** Drop a turn and all after it from the history; files stay as they are. */
 export type ThreadRevertParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
   /** The first turn to drop. */
   beforeTurnId: string;
@@ -7414,6 +7497,7 @@ export type ThreadSectionChangedNotification = {
 
 /** Create a section to file threads in. */
 export type ThreadSectionCreateParams = {
+  _meta?: RequestMeta | null;
   /** Not empty. */
   name: string;
   appearance?: ThreadSectionAppearance | null;
@@ -7426,6 +7510,7 @@ export type ThreadSectionCreateResponse = {
 
 /** Delete a section; its threads stay, without one. */
 export type ThreadSectionDeleteParams = {
+  _meta?: RequestMeta | null;
   sectionId: string;
 };
 
@@ -7448,6 +7533,7 @@ export type ThreadSectionListResponse = {
 
 /** Put a thread into a section, move it within one, or take it out. */
 export type ThreadSectionMoveParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
   /** Null takes the thread out of its section. */
   sectionId: string | null;
@@ -7460,6 +7546,7 @@ export type ThreadSectionMoveResponse = { [key: string]: JsonValue };
 
 /** Rename a section, and change how it looks if asked to. */
 export type ThreadSectionUpdateParams = {
+  _meta?: RequestMeta | null;
   sectionId: string;
   name: string;
   /** Absent keeps it, null removes it. */
@@ -7473,6 +7560,7 @@ export type ThreadSectionUpdateResponse = {
 
 /** Give a thread a name of at least one visible character. */
 export type ThreadSetNameParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
   name: string;
 };
@@ -7504,6 +7592,7 @@ export type ThreadSettings = {
 
 /** Change a thread's settings from the next turn on; null keeps what there is. */
 export type ThreadSettingsUpdateParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
   /** Replaces the list; `[]` clears it. */
   disabledPluginIds?: Array<string> | null;
@@ -7538,6 +7627,7 @@ export type ThreadSettingsUpdatedNotification = {
 
 /** Run a shell command for the user in a thread, without a sandbox. */
 export type ThreadShellCommandParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
   /** A line for the thread's shell: pipes, redirections and quotes work. */
   command: string;
@@ -7559,6 +7649,7 @@ export type ThreadSourceKind = "cli" | "vscode" | "exec" | "appServer" | "subAge
 
 /** Begin a conversation. What is null comes from the configuration. */
 export type ThreadStartParams = {
+  _meta?: RequestMeta | null;
   model?: string | null;
   modelProvider?: string | null;
   serviceTier?: string | null;
@@ -7745,6 +7836,7 @@ export type ThreadTurnsListResponse = {
 
 /** Bring an archived thread back into the default list. */
 export type ThreadUnarchiveParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
 };
 
@@ -7938,6 +8030,7 @@ export type TurnError = {
 
 /** Stop a turn; an empty `turnId` without a running turn stops MCP start-up. */
 export type TurnInterruptParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
   turnId: string;
 };
@@ -7976,6 +8069,7 @@ export type TurnPlanUpdatedNotification = {
 
 /** Change settings of the running turn, and of that turn alone. */
 export type TurnSettingsUpdateParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
   turnId: string;
   /** Questions that are already open stay with their reviewer. */
@@ -7999,6 +8093,7 @@ export type TurnSettingsUpdateStatus = "applied" | "targetUnavailable";
 
 /** Give the model something to do; settings become the thread's. */
 export type TurnStartParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
   /** Replaces the thread's list; `[]` clears it. */
   disabledPluginIds?: Array<string> | null;
@@ -8063,6 +8158,7 @@ export type TurnStatus = "inProgress" | "completed" | "failed" | "interrupted";
 
 /** Give the running turn more to think about. */
 export type TurnSteerParams = {
+  _meta?: RequestMeta | null;
   threadId: string;
   clientUserMessageId?: string | null;
   input: Array<UserInput>;

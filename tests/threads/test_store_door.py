@@ -13,6 +13,7 @@ from app_server.threads.files.environments import FileEnvironments
 from app_server.threads.files.history.history import FileHistory, FileHistoryReader
 from app_server.threads.files.index.listing import Listing
 from app_server.threads.files.ledger import Ledger
+from app_server.threads.files.operations import FileOperationLedger, FileOperations
 from app_server.threads.files.organization import FileOrganization
 from app_server.threads.files.repair import FileChecks
 from app_server.threads.files.servers import FileServers
@@ -25,6 +26,7 @@ from app_server.threads.log.live import LiveThread, RecordWriter
 from app_server.threads.opening.checks import store_checks
 from app_server.threads.opening.servers import running_servers
 from app_server.threads.opening.stores import open_stores
+from app_server.threads.operations import OperationLedger, OperationStore
 from app_server.threads.servers import RunningServers
 from app_server.threads.store import Organization, ThreadHistory, ThreadLists, ThreadStore
 
@@ -40,6 +42,8 @@ BEHIND: dict[type[Any], type[Any]] = {
     RunningServers: FileServers,
     StoreChecks: FileChecks,
     AddedEnvironments: FileEnvironments,
+    OperationStore: FileOperations,
+    OperationLedger: FileOperationLedger,
 }
 """What keeps files behind each door."""
 DOORS = (*BEHIND, LiveThread)

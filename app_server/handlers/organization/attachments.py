@@ -13,6 +13,7 @@ from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.views.pages import fitting, page_size
 from app_server.threads.failures import ThreadNotFound
 from app_server.threads.log.state import ThreadState
+from app_server.threads.operations import made_id
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 from protocol.jsonrpc.errors import invalid_params, invalid_request
 from protocol.log.metadata import AttachmentAdded, AttachmentRemoved
@@ -59,7 +60,7 @@ async def add_attachment(
         )
     at_ms = context.services.clock.now_ms()
     attachment = ThreadAttachment(
-        id=context.services.clock.new_id(),
+        id=made_id(context.services.clock),
         attachment_type=names[0],
         identity_key=names[1],
         payload=params.payload,

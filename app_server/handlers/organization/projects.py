@@ -17,6 +17,7 @@ from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.views.pages import page_size
 from app_server.threads.failures import InvalidThreadId
 from app_server.threads.log.state import ThreadState
+from app_server.threads.operations import made_id
 from app_server.threads.organization import FilingState
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 from protocol.jsonrpc.errors import RpcError, invalid_params, invalid_request
@@ -221,7 +222,7 @@ def _new(services: Services, params: ProjectCreateParams | ProjectImportParams) 
         raise invalid_params("idempotencyKey must not be empty", field="idempotencyKey")
     now_s = services.clock.now_ms() // 1000
     project = FiledProject(
-        id=services.clock.new_id(),
+        id=made_id(services.clock),
         name=name,
         roots=roots,
         metadata=params.metadata or {},

@@ -15,6 +15,7 @@ from app_server.handlers.threads.stored import (
     not_for_ephemeral,
 )
 from app_server.handlers.views.pages import page_size
+from app_server.threads.operations import made_id
 from app_server.threads.organization import PINNED, FilingState, NotInSection
 from protocol.jsonrpc.errors import RpcError, invalid_params, invalid_request
 from protocol.log.filing import FilingRecord, SectionDeleted, SectionPut
@@ -48,12 +49,15 @@ async def create_section(
 ) -> ThreadSectionCreateResponse:
     """Make a section; names may be there twice."""
     section = ThreadSection(
-        id=context.services.clock.new_id(),
+        id=made_id(context.services.clock),
         name=_name(params.name, params.appearance),
         appearance=params.appearance,
     )
 
     def decide(state: FilingState) -> Sequence[FilingRecord]:
+        if section.id in state.sections:
+            # Made by the same operation, before a crash.
+            return []
         if len(state.sections) >= MAX_SECTIONS:
             raise invalid_request(f"there are {MAX_SECTIONS} sections already", "tooManySections")
         return [SectionPut(at_ms=context.services.clock.now_ms(), section=section)]

@@ -46,6 +46,7 @@ from app_server.handlers.views.pages import page
 from app_server.permissions.profiles import profile_names, read_profile
 from app_server.permissions.project_config import read_project_layers, with_projects
 from app_server.sessions.settings import PERMISSION_PROFILES
+from app_server.threads.operations import is_again
 from protocol.contract.specs import NoParams
 from protocol.jsonrpc.errors import internal_error
 from protocol.log.rollout import StoredProfile
@@ -210,9 +211,13 @@ async def write_edits(
     result: list[ConfigWriteResponse] = []
 
     def changed(edit: Any, found: Config) -> str:
-        if expected not in (None, version_of(found.document)):
+        is_conflict = expected not in (None, version_of(found.document))
+        if is_conflict and not is_again():
             raise config_refusal(CONFLICT, "configVersionConflict")
         text = _edited(edit, found, edits)
+        if is_conflict and text != found.text:
+            # A request that was cut off may have written this itself.
+            raise config_refusal(CONFLICT, "configVersionConflict")
         documents = [source.document for source in around.sources]
         documents[services.part(_files).index(file)] = found.document
         config = _checked(documents, around, found.document)

@@ -26,6 +26,7 @@ from app_server.threads.log.state import (
     removing,
     reordering,
 )
+from app_server.threads.operations import made_id
 from protocol.cursors import InvalidCursor, parse_offset
 from protocol.jsonrpc.errors import invalid_request
 from protocol.log.rollout import (
@@ -64,7 +65,7 @@ async def add_to_queue(
     _check_input(params.input)
     entry = SubmissionQueued(
         at_ms=context.services.clock.now_ms(),
-        submission_id=context.services.clock.new_id(),
+        submission_id=made_id(context.services.clock),
         client_user_message_id=params.client_user_message_id,
         input=params.input,
         responsesapi_client_metadata=params.responsesapi_client_metadata,

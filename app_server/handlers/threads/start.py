@@ -3,6 +3,7 @@
 Source: docs/wire.md, "Sending again", "Replay", "Joining a running turn"; docs/threads.md, "Git".
 """
 
+import contextlib
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -53,9 +54,10 @@ from app_server.threads.failures import ThreadArchived, TurnInProgress, TurnNotF
 from app_server.threads.log.live import LogEnd
 from app_server.threads.log.reading import ForkPoint
 from app_server.threads.log.state import ThreadState, digest_of
+from app_server.threads.operations import made_id, operation_made_id
 from app_server.tools.dynamic_tools import BadSpec, checked_specs
 from protocol.jsonrpc.errors import RpcError, invalid_member, invalid_params, invalid_request
-from protocol.log.rollout import ThreadCreated
+from protocol.log.rollout import NameChanged, ThreadCreated
 from protocol.model import JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION, WarningNotification
 from protocol.threads.notifications import (
@@ -218,7 +220,7 @@ SOURCE = "vscode"
 @serves("thread/start")
 async def start_thread(context: RequestContext, params: ThreadStartParams) -> ThreadStartResponse:
     """Create a thread and subscribe the caller."""
-    chosen = None if params.thread_id is None else chosen_id(params.thread_id)
+    chosen = operation_made_id() if params.thread_id is None else chosen_id(params.thread_id)
     thread_id = context.services.clock.new_id() if chosen is None else chosen
     with config_failures(), thread_failures(thread_id, "thread not found"):
         params, profile = await with_profile(context.services.configuration, params)
@@ -456,7 +458,7 @@ async def fork_thread(context: RequestContext, params: ThreadForkParams) -> Thre
         source, end = await _source(context.services, source_id)
         params, profile = await with_profile(context.services.configuration, params)
         overrides = await thread_overrides(context.services, params)
-        thread_id = context.services.clock.new_id()
+        thread_id = made_id(context.services.clock)
         config, settings, warnings = await settings_over(
             context.services, thread_id, source, params, overrides, profile
         )
@@ -490,17 +492,54 @@ async def fork_thread(context: RequestContext, params: ThreadForkParams) -> Thre
                 "turnInProgress",
                 turnId=str(exc),
             ) from exc
-    thread = shown_thread(context.services.store, session.log.state, session)
-    shown = thread
-    if not params.exclude_turns:
-        with thread_failures(thread_id, no_rollout(thread_id)):
-            turns = await shown_turns(context.services.store, session.log.state, loaded=True)
-        shown = thread.model_copy(update={"turns": turns})
-    context.after_answer(_announce_fork, context, session, thread)
     context.after_answer(
         warn_of_config, context.services.hub, context.connection_id, session, warnings
     )
+    return await _fork_response(context, params, session)
+
+
+async def _fork_response(
+    context: RequestContext, params: ThreadForkParams, session: ThreadSession
+) -> ThreadForkResponse:
+    thread = shown_thread(context.services.store, session.log.state, session)
+    shown = thread
+    if not params.exclude_turns:
+        with thread_failures(thread.id, no_rollout(thread.id)):
+            turns = await shown_turns(context.services.store, session.log.state, loaded=True)
+        shown = thread.model_copy(update={"turns": turns})
+    context.after_answer(_announce_fork, context, session, thread)
     return thread_response(ThreadForkResponse, session, shown)
+
+
+async def fork_again(
+    context: RequestContext, params: ThreadForkParams, thread_id: str
+) -> ThreadForkResponse | None:
+    """Load the fork that the same request has made before it was cut off; None: it has not.
+
+    Raises:
+        RpcError: it cannot be loaded.
+    """
+    services = context.services
+    with config_failures(), thread_failures(thread_id, no_rollout(thread_id)):
+        if services.sessions.find(thread_id) is None and not await services.store.exists(thread_id):
+            return None
+        params, profile = await with_profile(services.configuration, params)
+        overrides = await thread_overrides(services, params)
+        async with services.sessions.loading.locked(thread_id) as found:
+            session = found.session
+            if session is None:
+                config, settings, _ = await settings_over(
+                    services, thread_id, found.state, params, overrides, profile
+                )
+                session = await services.sessions.loading.load(found, config, settings)
+        if session.log.state.name is None:
+            # What is appended to a fork comes after its copy, and may be missing.
+            with contextlib.suppress(RpcError):
+                source, _ = await _source(services, params.thread_id)
+                if source.name is not None:
+                    now_ms = services.clock.now_ms()
+                    await session.log.append(NameChanged(at_ms=now_ms, name=source.name))
+    return await _fork_response(context, params, session)
 
 
 async def _source(services: Services, source_id: str) -> tuple[ThreadState, LogEnd | None]:

@@ -18,6 +18,7 @@ from protocol.turns.code_review import (
     ReviewTarget,
 )
 from protocol.turns.items import TextUserInput, UserMessageThreadItem
+from protocol.turns.turn import Turn
 
 MAX_NAME_CHARS = 1_024
 """Of a branch, a commit and its title."""
@@ -38,12 +39,17 @@ async def start_review(context: RequestContext, params: ReviewStartParams) -> Re
             text = "thread already has an active or pending turn"
             raise invalid_request(text, "turnActive") from exc
     context.after_answer(running.run_soon)
+    turn = review_turn(running.id, params.target)
+    return ReviewStartResponse(turn=turn, review_thread_id=session.log.id)
+
+
+def review_turn(turn_id: str, target: ReviewTarget) -> Turn:
+    """Show the turn of a review that has just begun."""
     # Not an item of the thread: it says what the turn is for.
     asked = UserMessageThreadItem(
-        id=running.id, content=[TextUserInput(text=hint(params.target), text_elements=[])]
+        id=turn_id, content=[TextUserInput(text=hint(target), text_elements=[])]
     )
-    turn = started_turn(running.id).model_copy(update={"items": [asked]})
-    return ReviewStartResponse(turn=turn, review_thread_id=session.log.id)
+    return started_turn(turn_id).model_copy(update={"items": [asked]})
 
 
 def _check(target: ReviewTarget) -> None:

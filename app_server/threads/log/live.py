@@ -10,7 +10,9 @@ import anyio.to_thread
 
 from app_server.threads.failures import TAKEN_OVER, OwnershipLost
 from app_server.threads.log.state import ThreadState
-from protocol.log.rollout import Record, TurnsReverted, render_record
+from app_server.threads.operations import mark
+from protocol.log.metadata import OperationLogged
+from protocol.log.rollout import Record, TurnsReverted, TurnStarted, render_record
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +129,7 @@ class LiveThread:
             if self._closed or self._deferred:
                 await self._settle()
             if records:
-                await self._write(records, sync=sync)
+                await self._write(self._marked(records), sync=sync)
 
     async def change(
         self, decide: Callable[[ThreadState], Sequence[Record]], *, sync: bool = True
@@ -141,8 +143,20 @@ class LiveThread:
                 await self._settle()
             records = decide(self.state)
             if records:
-                await self._write(records, sync=sync)
+                await self._write(self._marked(records), sync=sync)
             return records
+
+    def _marked(self, records: Sequence[Record]) -> Sequence[Record]:
+        """Add the operation that records belong to; they are there together, or not at all."""
+        operation_id = mark()
+        if operation_id is None:
+            return records
+        begun = next((one.turn_id for one in records if isinstance(one, TurnStarted)), None)
+        running = self.state.open_turn
+        turn_id = running.id if begun is None and running is not None else begun
+        at_ms = records[-1].at_ms
+        logged = OperationLogged(at_ms=at_ms, operation_id=operation_id, turn_id=turn_id)
+        return *records, logged
 
     def _require_open(self) -> None:
         if self.is_abandoned:
@@ -219,8 +233,10 @@ class LiveThread:
                 # Read before it is written: a log that cannot be read is not changed.
                 left = await writer.read_before(record.before_turn_id)
                 record.signals = self.state.signals.missing_in(left.signals) or None
-                await writer.append([record], self.state, sync=True)
-                left.apply(record)
+                records = self._marked([record])
+                await writer.append(records, self.state, sync=True)
+                for one in records:
+                    left.apply(one)
                 self.state = left
         self._notify()
 

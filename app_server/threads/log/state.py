@@ -22,6 +22,7 @@ from protocol.log.metadata import (
     GoalChanged,
     MemoryModeChanged,
     MetadataRecord,
+    OperationLogged,
     ProjectChanged,
     ReadStateChanged,
     SectionChanged,
@@ -583,6 +584,8 @@ class ThreadMetadata:
     goal: ThreadGoal | None = None
     attachments: list[ThreadAttachment] = field(default_factory=list)
     """Oldest first."""
+    operations: dict[str, OperationLogged] = field(default_factory=dict)
+    """The newest requests that clients named, by their ids."""
 
     def apply(self, record: MetadataRecord) -> None:
         """Take one more record into account."""
@@ -607,6 +610,10 @@ class ThreadMetadata:
                 self.attachments.append(record.attachment)
             case AttachmentRemoved():
                 self.attachments = [a for a in self.attachments if a.id != record.attachment_id]
+            case OperationLogged():
+                self.operations[record.operation_id] = record
+                if len(self.operations) > KEPT:
+                    del self.operations[next(iter(self.operations))]
 
     def _move(self, record: SectionChanged) -> None:
         if record.section_id is None:

@@ -13,12 +13,14 @@ from app_server.runtime.loader import LoadFailed, load
 from app_server.threads.environments import AddedEnvironments
 from app_server.threads.files.environments import FileEnvironments
 from app_server.threads.files.notifications import FileNotifications
+from app_server.threads.files.operations import FileOperations
 from app_server.threads.files.signals import FileSignals
 from app_server.threads.files.store import FileStore
 from app_server.threads.ledger import SignalStore
 from app_server.threads.news import ThreadNews
 from app_server.threads.nodes import ALONE, Nodes, NodeSettings
 from app_server.threads.opening.servers import running_servers
+from app_server.threads.operations import OperationStore
 from app_server.threads.outbox import OutboxStore
 from app_server.threads.servers import RunningServers
 from app_server.threads.store import ThreadStore
@@ -41,6 +43,7 @@ class Stores:
     servers: RunningServers
     environments: AddedEnvironments
     notifications: OutboxStore
+    operations: OperationStore
     nodes: Nodes | None = None
     """With a database alone: its servers, and the lease of this one."""
     news: ThreadNews | None = None
@@ -73,6 +76,7 @@ async def open_stores(
             running_servers(home),
             made.environments(database),
             made.notifications(database),
+            FileOperations(home),
             threads.nodes,
             made.news(database),
         )
@@ -82,6 +86,7 @@ async def open_stores(
         running_servers(home),
         FileEnvironments(),
         FileNotifications(home),
+        FileOperations(home),
     )
 
 
