@@ -64,6 +64,7 @@ WAITS = {
     "app_server.sessions.environment_messages": ("ASK_S",),
     "app_server.threads.files.filing": ("LOCK_WAIT_S",),
     "app_server.threads.files.locks": ("SHORT_S",),
+    "app_server.threads.postgresql.records": ("ANSWER_S",),
 }
 """Names of seconds, or of milliseconds (`_MS`), by module.
 
