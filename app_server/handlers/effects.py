@@ -75,6 +75,12 @@ async def _attachment(found: Found) -> JsonObject:
     return {"outcome": "created", "attachment": attachment}
 
 
+async def _budget(found: Found) -> JsonObject:
+    from app_server.handlers.threads.budget import budget_of
+
+    return {"budget": await budget_of(found.context.services, found.state)}
+
+
 async def _cleared(_: Found) -> JsonObject:
     return {"cleared": True}
 
@@ -168,6 +174,7 @@ def _turn_id(found: Found) -> str:
 _ANSWERS: Mapping[str, Callable[[Found], Awaitable[JsonObject]]] = {
     "review/start": _review,
     "thread/attachment/add": _attachment,
+    "thread/budget/set": _budget,
     "thread/goal/clear": _cleared,
     "thread/goal/set": _goal,
     "thread/metadata/update": _thread,

@@ -629,6 +629,9 @@ class ChatCompletions:
         if form := (body.get("text") or {}).get("format"):
             described = {key: form[key] for key in ("name", "strict", "schema") if key in form}
             translated["response_format"] = {"type": form["type"], "json_schema": described}
+        if most := body.get("max_output_tokens"):
+            # Servers of local models do not know its newer name.
+            translated["max_tokens"] = most
         if tier := body.get("service_tier"):
             translated["service_tier"] = tier
         return translated, ChatReader(names)

@@ -168,6 +168,8 @@ class ModelFailure(Exception):
         self.info = info
         self.retry_after_s = retry_after_s
         self.limits: Sequence[RateLimitSnapshot] = ()
+        self.is_cut_short = False
+        """Whether the response was as long as it may be."""
         self.usage: TokenUsageBreakdown | None = None
         """What the model says that the failed call has used."""
 
@@ -273,7 +275,9 @@ def malformed(exc: Exception) -> ModelFailure:
 
 def incomplete(reason: str) -> ModelFailure:
     """Make the failure of an answer that the model did not finish."""
-    return ModelFailure(f"Incomplete response returned, reason: {reason}")
+    failure = ModelFailure(f"Incomplete response returned, reason: {reason}")
+    failure.is_cut_short = reason in ("max_output_tokens", "length")
+    return failure
 
 
 def known_failure(error: JsonObject) -> ModelFailure | None:

@@ -39,6 +39,7 @@ from app_server.turns.context import ThreadContext
 from app_server.turns.model_exchange import ModelExchange, run_calls
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.slot import RunningTurn, SessionClosed, TurnActive, TurnKind, TurnOptions
+from app_server.turns.usage.budgets import BUDGET_EXCEEDED, BudgetExceeded
 from protocol.log.rollout import (
     HistoryAppended,
     HistoryCompacted,
@@ -73,6 +74,15 @@ MAX_TIMES_STOPPED = 10
 
 MAX_REQUESTS = 500
 """Requests of one turn; a model that never stops calling tools is stopped here."""
+
+OUT_OF_BUDGET = (
+    "A budget is used up, so the turn was stopped before it was finished. Work that had begun may "
+    "be half done."
+)
+MORE_BUDGET = (
+    "The budget that had stopped the last turn was changed: go on where it was stopped, with what "
+    "the user had asked for."
+)
 
 
 # The work of a turn: what it does first, before it asks the thread's model.
@@ -305,6 +315,10 @@ class ThreadTurns:
                 return None
             context.clients.queue_changed()
             return turn
+        if context.log.state.metadata.budget_goes_on:
+            settings, _ = await self.allowed_settings()
+            turn_input = TurnInput((), [message("developer", MORE_BUDGET)])
+            return await self.begin(InputWork(turn_input, settings))
         if context.log.state.settings.mode == "plan":
             return None
         instruction = await context.goals.next_instruction()
@@ -378,6 +392,7 @@ class Turn(RunningTurn):
         context = self._context
         end: TurnEnd = "completed"
         failure: TurnError | None = None
+        reason: TurnError | None = None
         THREAD.set(context.log.id)
         TURN.set(self.id)
         with span(
@@ -394,6 +409,9 @@ class Turn(RunningTurn):
                         await self._work_to_the_end()
             except ModelFailure as exc:
                 failure = TurnError(message=exc.message, codex_error_info=exc.info)
+            except BudgetExceeded as exc:
+                reason = TurnError(message=str(exc), codex_error_info=BUDGET_EXCEEDED)
+                self.interruption, self.is_interrupted = OUT_OF_BUDGET, True
             except OwnershipLost as exc:
                 # Whoever has the thread now writes this end too, or this server with its lease.
                 logger.warning("turn %s is cut off: %s", self.id, exc)
@@ -408,7 +426,7 @@ class Turn(RunningTurn):
                     async with context.slot.exclusive:
                         if context.slot.turn is self:
                             end = "interrupted" if failure is None else "failed"
-                            await self._end(end, failure)
+                            await self._end(end, failure or reason)
             work.set(appserver__turn__end=end)
             if failure is not None:
                 work.fail(kind_of(failure.codex_error_info))
@@ -649,7 +667,8 @@ def start_of_turn(
     if settings != state.settings:
         records.append(SettingsChanged(at_ms=at_ms, settings=settings))
     records.extend((started, *name_records(user_input, turn_id, at_ms)))
-    if state.queue.paused and user_message is None and submission is None:
+    is_asked_for = user_message or submission or state.metadata.budget_goes_on
+    if state.queue.paused and not is_asked_for:
         # Nobody said anything: a pause of the queue outlives such a turn.
         records.append(QueuePaused(at_ms=at_ms))
     if environment:

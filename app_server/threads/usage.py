@@ -97,12 +97,13 @@ class UsageLedger:
     sums: dict[UsageKey, Usage] = field(default_factory=dict)
     turns: int = 0
     """Turns that have asked a model."""
-    _last_turn_id: str | None = None
+    last_turn_id: str | None = None
+    """The last of these."""
 
     def apply(self, record: UsageRecorded) -> None:
         """Take one more record into account."""
-        if record.request_id is not None and record.turn_id != self._last_turn_id:
-            self._last_turn_id = record.turn_id
+        if record.request_id is not None and record.turn_id != self.last_turn_id:
+            self.last_turn_id = record.turn_id
             self.turns += 1
         self._add(
             UsageKey(

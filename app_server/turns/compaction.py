@@ -149,7 +149,7 @@ class Compactor:
             history=[*shown, message("user", self.prompt or PROMPT)],
         )
         summary = _Summary()
-        async with self.requests.recorded("compaction", model) as sent:
+        async with self.requests.recorded("compaction", model, body) as sent:
             try:
                 async with self.requests.client.stream(provider, body) as batches:
                     async for batch in batches:

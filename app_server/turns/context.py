@@ -29,6 +29,7 @@ from app_server.turns.server_context import ServerContext
 from app_server.turns.servers import ThreadServers
 from app_server.turns.session_settings import SessionSettings
 from app_server.turns.slot import SessionStatus, TurnSlot
+from app_server.turns.usage.budgets import ThreadBudgets
 from app_server.turns.usage.recorder import UsageRecorder
 
 
@@ -89,7 +90,9 @@ def thread_context(
     clients = ThreadClients(server.clients, log.id)
     status = SessionStatus(slot, clients, clock)
     hooks = ThreadHooks(log, clients, server)
-    usage = UsageRecorder(log, clients, clock, status)
+    usage = UsageRecorder(
+        log, clients, clock, status, ThreadBudgets(log, clients, server.configuration)
+    )
     assessments = AssessmentRequests(log, server.model_client, settings.model.providers, usage)
     questions = ThreadQuestions(
         log=log,

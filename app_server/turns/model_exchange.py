@@ -71,6 +71,7 @@ class ModelExchange:
 
         Raises:
             ModelFailure: the model failed for good; it was announced.
+            BudgetExceeded: a request might pass a budget, and was not sent.
             OSError: the disk refused.
         """
         self._turn.awaits_model = not self._recorder.has_own_history
@@ -143,7 +144,7 @@ class ModelExchange:
             return reader
         origin: UsageOrigin = "review" if recorder.has_own_history else self._turn.origin
         name, port = state.in_force.model, recorder.clients.port
-        async with self.requests.recorded(origin, model) as sent:
+        async with self.requests.recorded(origin, model, body) as sent:
             with span(
                 "model",
                 f"chat {name}",

@@ -23,6 +23,7 @@ from app_server.models.prompt.request import outputs_for_open_calls
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.usage.recorder import SentRequest, UsageRecorder
 from protocol.log.rollout import TokensUsed, UsageOrigin
+from protocol.model import JsonObject
 from protocol.server.account import AccountRateLimitsUpdatedNotification, RateLimitSnapshot
 from protocol.turns.notifications import ErrorNotification
 from protocol.turns.turn import ThreadTokenUsage, TokenUsageBreakdown, TurnError
@@ -48,15 +49,16 @@ class ModelRequests:
         return Attempts(self, model.provider)
 
     def recorded(
-        self, origin: UsageOrigin, model: ModelInForce
+        self, origin: UsageOrigin, model: ModelInForce, body: JsonObject
     ) -> AbstractAsyncContextManager[SentRequest]:
-        """Record the request that is sent in the context; see `UsageRecorder.request`.
+        """Record the request that is sent in the context, within budgets; see `UsageRecorder`.
 
         Raises:
+            BudgetExceeded: it must not be sent.
             OSError: the disk refused.
         """
         turn_id = self.recorder.turn_id
-        return self.usage.request(turn_id, origin, context_window=model.context_window)
+        return self.usage.request(turn_id, origin, body, context_window=model.context_window)
 
     async def recount(self, last: TokenUsageBreakdown | None) -> None:
         """Write what the thread's context took last, after requests with a history of their own.

@@ -214,6 +214,7 @@ METHODS: Mapping[str, MethodSpec] = {
     "thread/backgroundTerminals/terminate": trial(
         "host.terminals", "ThreadBackgroundTerminalsTerminate", ONCE, THREAD
     ),
+    "thread/budget/set": ours("threads.budget", "ThreadBudgetSet", LOGS, THREAD),
     "thread/compact/start": method("threads.context", "ThreadCompactStart", LOGS, THREAD),
     "thread/decrement_elicitation": trial(
         "threads.changes", "ThreadDecrementElicitation", ONCE, THREAD
@@ -377,6 +378,9 @@ NOTIFICATIONS: Mapping[str, NotificationSpec] = {
         "signals.delivery", "SignalUpdatedNotification", experimental=True, extension=True
     ),
     "skills/changed": NotificationSpec("integrations.skills", "SkillsChangedNotification"),
+    "thread/budget/updated": NotificationSpec(
+        "threads.budget", "ThreadBudgetUpdatedNotification", experimental=True, extension=True
+    ),
     "thread/archived": NotificationSpec("threads.notifications", "ThreadArchivedNotification"),
     "thread/attachment/updated": NotificationSpec(
         "organization.attachments", "ThreadAttachmentUpdatedNotification"

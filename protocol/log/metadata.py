@@ -7,7 +7,9 @@ Source: docs/wire.md, "Rollout lines"; docs/threads.md.
 from typing import Literal
 
 from protocol.log.base import RecordBase
+from protocol.model import absent_if_none
 from protocol.threads.thread import (
+    BudgetLimits,
     GitInfo,
     ThreadAttachment,
     ThreadGoal,
@@ -68,6 +70,15 @@ class GoalChanged(RecordBase):
     goal: ThreadGoal | None
 
 
+class BudgetChanged(RecordBase):
+    """The thread's budget from here on; null: none."""
+
+    type: Literal["budgetChanged"] = "budgetChanged"
+    budget: BudgetLimits | None
+    goes_on: bool | None = absent_if_none()
+    """Whether a turn that a budget has ended is to go on."""
+
+
 class AttachmentAdded(RecordBase):
     """Something was attached to the thread."""
 
@@ -99,6 +110,7 @@ MetadataRecord = (
     | MemoryModeChanged
     | ReadStateChanged
     | GoalChanged
+    | BudgetChanged
     | AttachmentAdded
     | AttachmentRemoved
     | OperationLogged

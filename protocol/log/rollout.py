@@ -15,7 +15,7 @@ from protocol.contract.specs import type_adapter
 from protocol.log.base import ROLLOUT_VERSION, RecordBase, is_of_newer
 from protocol.log.metadata import MetadataRecord
 from protocol.model import Int64, Json, JsonObject, WireModel, absent_if_none
-from protocol.threads.thread import GitInfo
+from protocol.threads.thread import BudgetLimits, GitInfo
 from protocol.turns.items import (
     CommandExecutionThreadItem,
     ThreadItem,
@@ -162,6 +162,8 @@ class ThreadCreated(RecordBase):
     ephemeral: bool = False
     selected_capability_roots: list[JsonObject] | None = absent_if_none()
     """Folders that were chosen for the thread, as `thread/start` had them."""
+    budget: BudgetLimits | None = absent_if_none()
+    """The budget that the thread was started with."""
     dynamic_tools: list[JsonObject] | None = absent_if_none()
     """Tools that clients run, as `thread/start` had them."""
     forked_from_id: str | None = None

@@ -7,7 +7,7 @@ from typing_extensions import TypeAliasType
 
 from protocol.model import Json, JsonObject, UInt32, UInt64, Variant, WireModel, experimental
 from protocol.thread_ids import ThreadIdParam
-from protocol.threads.thread import Thread, ThreadHistoryMode, ThreadSource
+from protocol.threads.thread import BudgetLimits, Thread, ThreadHistoryMode, ThreadSource
 from protocol.turns.policy import (
     ActivePermissionProfile,
     ApprovalsReviewer,
@@ -244,6 +244,8 @@ class ThreadStartParams(ThreadOverrides):
     """A UUID that the client chose, in small letters; the same request again starts no other."""
     unload_after_secs: UInt32 | None = experimental(extension=True)
     """When to unload the thread once it is quiet; null means the server's delay."""
+    budget: BudgetLimits | None = experimental(extension=True)
+    """What the thread may use; null is no limit."""
 
     allow_provider_model_fallback: bool = experimental(False)
     """If the provider's list has no such model, take its default."""

@@ -272,6 +272,28 @@ ThreadGoalStatus = TypeAliasType(
 """How a goal stands: pursued, held up for some reason, or reached."""
 
 
+class MoneyAmount(WireModel):
+    """An amount of money."""
+
+    currency: str
+    """Three capital letters."""
+    amount: str
+    """A decimal number, exact."""
+
+
+class BudgetLimits(WireModel):
+    """Limits from the beginning of a thread on; null is no limit."""
+
+    tokens: Int64 | None = None
+    """Input and output, as models count them."""
+    cost: MoneyAmount | None = None
+    """At the prices of the settings."""
+    turns: Int64 | None = None
+    """Turns that ask a model."""
+    seconds: Int64 | None = None
+    """Of models and tools."""
+
+
 class ThreadGoal(WireModel):
     """What a thread works towards, turn after turn. Times are Unix seconds."""
 

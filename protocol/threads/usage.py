@@ -6,6 +6,7 @@ from typing_extensions import TypeAliasType
 
 from protocol.model import Int64, UInt32, WireModel, absent_if_none
 from protocol.thread_ids import ThreadIdParam
+from protocol.threads.thread import MoneyAmount
 
 UsageGroupBy = TypeAliasType(
     "UsageGroupBy", Literal["thread", "turn", "model", "day", "origin", "folder"]
@@ -26,15 +27,6 @@ class UsageReadParams(WireModel):
     cursor: str | None = None
     limit: UInt32 | None = None
     """Groups a page; null lets the server choose."""
-
-
-class MoneyAmount(WireModel):
-    """An amount of money."""
-
-    currency: str
-    """Three capital letters."""
-    amount: str
-    """A decimal number, exact."""
 
 
 class UsageFigures(WireModel):

@@ -519,6 +519,31 @@ export type BrowserUseRequirements = {
   origins: { [key: string]: BrowserUseOriginPolicy } | null;
 };
 
+/** Limits from the beginning of a thread on; null is no limit. */
+export type BudgetLimits = {
+  /** Input and output, as models count them. */
+  tokens?: number | null;
+  /** At the prices of the settings. */
+  cost?: MoneyAmount | null;
+  /** Turns that ask a model. */
+  turns?: number | null;
+  /** Of models and tools. */
+  seconds?: number | null;
+};
+
+/** The requests that a budget is for: of a thread, a day, a folder and those below it, or all. */
+export type BudgetScope = "thread" | "day" | "folder" | "home";
+
+/** What was used of a budget. */
+export type BudgetUse = {
+  tokens: number;
+  /** A sum for each currency, as far as prices are known. */
+  cost: Array<MoneyAmount>;
+  /** Null for budgets of many threads; so is the next. */
+  turns: number | null;
+  seconds: number | null;
+};
+
 /** Half-open range of UTF-8 bytes. */
 export type ByteRange = {
   /** The first byte. */
@@ -989,6 +1014,10 @@ export type ClientRequest = {
   method: "thread/backgroundTerminals/terminate";
   id: RequestId;
   params: ThreadBackgroundTerminalsTerminateParams;
+} | {
+  method: "thread/budget/set";
+  id: RequestId;
+  params: ThreadBudgetSetParams;
 } | {
   method: "thread/compact/start";
   id: RequestId;
@@ -5707,6 +5736,9 @@ export type ServerNotification = {
   method: "skills/changed";
   params: SkillsChangedNotification;
 } | {
+  method: "thread/budget/updated";
+  params: ThreadBudgetUpdatedNotification;
+} | {
   method: "thread/archived";
   params: ThreadArchivedNotification;
 } | {
@@ -6404,6 +6436,43 @@ export type ThreadBackgroundTerminalsTerminateParams = {
 /** Whether a process was ended. */
 export type ThreadBackgroundTerminalsTerminateResponse = {
   terminated: boolean;
+};
+
+/** A thread's budget, and how far it is used. */
+export type ThreadBudget = {
+  limits: BudgetLimits;
+  used: BudgetUse;
+  /** Of the limit that is used most; of what was counted, without a request that runs. */
+  percent: number;
+};
+
+/** Give a thread a budget; a turn that the budget has ended goes on. */
+export type ThreadBudgetSetParams = {
+  _meta?: RequestMeta | null;
+  threadId: string;
+  /** Null removes it; absent keeps what it is. */
+  budget?: BudgetLimits | null;
+};
+
+/** The budget as it is now. */
+export type ThreadBudgetSetResponse = {
+  budget: ThreadBudget | null;
+};
+
+/** A budget was set, is used by half, by 80 % or wholly, or has ended a turn. */
+export type ThreadBudgetUpdatedNotification = {
+  /** The thread whose request or client changed it. */
+  threadId: string;
+  turnId: string | null;
+  scope: BudgetScope;
+  /** The day or the folder. */
+  name: string | null;
+  /** Null: the thread has none any more. */
+  budget: ThreadBudget | null;
+  /** 50, 80 or 100: the percentage that was just reached. */
+  threshold: number | null;
+  /** Whether a turn has ended, as its next request might have passed the budget. */
+  exceeded: boolean;
 };
 
 /** A thread left memory. */
@@ -7672,6 +7741,8 @@ export type ThreadStartParams = {
   threadId?: string | null;
   /** When to unload the thread once it is quiet; null means the server's delay. */
   unloadAfterSecs?: number | null;
+  /** What the thread may use; null is no limit. */
+  budget?: BudgetLimits | null;
   /** If the provider's list has no such model, take its default. */
   allowProviderModelFallback?: boolean;
   serviceName?: string | null;
@@ -8486,6 +8557,7 @@ export interface ClientRequests {
   "thread/backgroundTerminals/clean": { params: ThreadBackgroundTerminalsCleanParams; result: ThreadBackgroundTerminalsCleanResponse };
   "thread/backgroundTerminals/list": { params: ThreadBackgroundTerminalsListParams; result: ThreadBackgroundTerminalsListResponse };
   "thread/backgroundTerminals/terminate": { params: ThreadBackgroundTerminalsTerminateParams; result: ThreadBackgroundTerminalsTerminateResponse };
+  "thread/budget/set": { params: ThreadBudgetSetParams; result: ThreadBudgetSetResponse };
   "thread/compact/start": { params: ThreadCompactStartParams; result: ThreadCompactStartResponse };
   "thread/decrement_elicitation": { params: ThreadDecrementElicitationParams; result: ThreadDecrementElicitationResponse };
   "thread/delete": { params: ThreadDeleteParams; result: ThreadDeleteResponse };
@@ -8600,6 +8672,7 @@ export interface ServerNotifications {
   "serverRequest/resolved": ServerRequestResolvedNotification;
   "signal/updated": SignalUpdatedNotification;
   "skills/changed": SkillsChangedNotification;
+  "thread/budget/updated": ThreadBudgetUpdatedNotification;
   "thread/archived": ThreadArchivedNotification;
   "thread/attachment/updated": ThreadAttachmentUpdatedNotification;
   "thread/closed": ThreadClosedNotification;

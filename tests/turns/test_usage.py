@@ -4,12 +4,12 @@ import json
 import os
 import signal
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from app_server.config.effective import ConfigSources, Configuration
 from app_server.rpc.hub import Hub
 from app_server.runtime.clock import SystemClock
 from app_server.threads.log.live import LiveThread
@@ -23,16 +23,17 @@ from app_server.threads.usage import (
 )
 from app_server.turns.clients import ThreadClients
 from app_server.turns.slot import SessionStatus, TurnSlot
+from app_server.turns.usage.budgets import ThreadBudgets
 from app_server.turns.usage.recorder import UsageRecorder
 from protocol.log.rollout import UsageRecorded
 from tests.support.harness import WireClient, claim, serve, write_config
 from tests.support.model import BREAK, Gate, ScriptedModel, calls, says
 from tests.support.processes import running
 from tests.support.threads.stores import created
+from tests.support.turn_tools.usage import LIST, used, using, without_times
 from tests.support.turns import start_turn, text_input
 
 RETRYING = {"model_providers": {"scripted": {"stream_max_retries": 2}}}
-LIST = {"name": "update_plan", "arguments": {"plan": [{"step": "one", "status": "pending"}]}}
 NONE = {
     "inputTokens": 0,
     "cachedInputTokens": 0,
@@ -43,42 +44,6 @@ NONE = {
     "cost": [],
     "unpricedTokens": 0,
 }
-
-
-def using(script: Sequence[Any], number: int, kind: str = "completed") -> list[Any]:
-    """Let a script end with usage that no other number has."""
-    usage = {
-        "input_tokens": 1000 * number,
-        "input_tokens_details": {"cached_tokens": 100 * number},
-        "output_tokens": 10 * number,
-        "output_tokens_details": {"reasoning_tokens": number},
-        "total_tokens": 1010 * number,
-    }
-    response: dict[str, Any] = {"id": "r", "usage": usage}
-    if kind == "incomplete":
-        response["incomplete_details"] = {"reason": "max_output_tokens"}
-    return [*script[:-1], {"type": f"response.{kind}", "response": response}]
-
-
-def used(*numbers: int, unreported: int = 0) -> dict[str, Any]:
-    """Return the figures of requests with these numbers, without their times."""
-    total = sum(numbers)
-    return {
-        "inputTokens": 1000 * total,
-        "cachedInputTokens": 100 * total,
-        "outputTokens": 10 * total,
-        "reasoningOutputTokens": total,
-        "requests": len(numbers) + unreported,
-        "unreportedRequests": unreported,
-        "cost": [],
-        "unpricedTokens": 1010 * total,
-    }
-
-
-def without_times(figures: dict[str, Any]) -> dict[str, Any]:
-    assert figures["modelMs"] >= 0
-    assert figures["toolMs"] >= 0
-    return {name: value for name, value in figures.items() if not name.endswith("Ms")}
 
 
 async def by(client: WireClient, group_by: str, **params: Any) -> dict[str, Any]:
@@ -309,12 +274,13 @@ class StoodClock(SystemClock):
         return self.at_ms
 
 
-async def test_the_time_of_tools_is_recorded_without_the_time_of_people() -> None:
+async def test_the_time_of_tools_is_recorded_without_the_time_of_people(tmp_path: Path) -> None:
     clock, hub = StoodClock(), Hub()
     log = LiveThread(begin(created()), None, lambda _: None)
     clients = ThreadClients(hub, log.id)
+    budgets = ThreadBudgets(log, clients, Configuration(ConfigSources(tmp_path, tmp_path)))
     status = SessionStatus(TurnSlot(), clients, clock)
-    usage = UsageRecorder(log, clients, clock, status)
+    usage = UsageRecorder(log, clients, clock, status, budgets)
     with usage.tools():
         clock.at_ms += 100
         with status.waiting_on("waitingOnApproval"):
@@ -322,7 +288,7 @@ async def test_the_time_of_tools_is_recorded_without_the_time_of_people() -> Non
             with status.waiting_on("waitingOnUserInput"):
                 clock.at_ms += 5_000
         clock.at_ms += 11
-    async with usage.request("turn", "user"):
+    async with usage.request("turn", "user", {}):
         clock.at_ms += 300
     with usage.tools(), status.waiting_on("waitingOnApproval"):
         clock.at_ms += 1_000

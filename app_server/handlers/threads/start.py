@@ -24,6 +24,7 @@ from app_server.handlers.errors import (
 )
 from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
+from app_server.handlers.threads.budget import check_limits
 from app_server.handlers.threads.configured import config_for, settings_over, with_profile
 from app_server.handlers.threads.overrides import ignored_text, pin_roots, thread_overrides
 from app_server.handlers.threads.shown import (
@@ -237,6 +238,7 @@ async def start_thread(context: RequestContext, params: ThreadStartParams) -> Th
             initial_settings(config, cwd, overrides, trust), requirements
         )
         await _check_start(context.services, params)
+        check_limits(params.budget)
         dynamic_tools = _dynamic_tools(params) or None
         selected = [root.model_dump(mode="json") for root in params.selected_capability_roots or ()]
         problems = await context.services.plugins.select(thread_id, roots_of(selected))
@@ -253,6 +255,7 @@ async def start_thread(context: RequestContext, params: ThreadStartParams) -> Th
                 developer_instructions=params.developer_instructions,
                 ephemeral=params.ephemeral is True,
                 selected_capability_roots=selected or None,
+                budget=params.budget,
                 dynamic_tools=dynamic_tools,
                 git_info=await context.services.part(_git).read(cwd),
                 project_id=params.project_id,

@@ -11,12 +11,11 @@ from app_server.handlers.errors import thread_failures
 from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.threads.history import refuse_ephemeral
 from app_server.handlers.views.pages import invalid_cursor, page_size
-from app_server.models.catalogue.prices import Money, Prices, read_prices, render_amount
+from app_server.models.catalogue.prices import Money, Prices, read_prices, shown_money
 from app_server.threads.usage import ModelName, Usage, UsageQuery, UsageSums, sum_of_turns
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 from protocol.jsonrpc.errors import invalid_member
 from protocol.threads.usage import (
-    MoneyAmount,
     UsageFigures,
     UsageReadParams,
     UsageReadResponse,
@@ -106,9 +105,6 @@ def _figures(groups: Iterable[Mapping[ModelName, Usage]], prices: Prices) -> Usa
         unreported_requests=total.unreported_requests,
         model_ms=total.model_ms,
         tool_ms=total.tool_ms,
-        cost=[
-            MoneyAmount(currency=currency, amount=render_amount(amount))
-            for currency, amount in sorted(cost.items())
-        ],
+        cost=shown_money(cost),
         unpriced_tokens=unpriced,
     )

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.threads.usage import ModelName, Usage
+from protocol.threads.thread import MoneyAmount
 
 DECIMALS = 9
 """Of a price, and of an amount that somebody writes."""
@@ -87,6 +88,14 @@ def render_amount(amount: int) -> str:
     """Write an amount as a decimal number without an exponent."""
     whole, rest = divmod(amount, 10**AMOUNT_DECIMALS)
     return f"{whole}.{rest:0{AMOUNT_DECIMALS}}".rstrip("0").rstrip(".")
+
+
+def shown_money(money: Money) -> list[MoneyAmount]:
+    """Return amounts as the wire has them, in the order of their currencies."""
+    return [
+        MoneyAmount(currency=currency, amount=render_amount(amount))
+        for currency, amount in sorted(money.items())
+    ]
 
 
 def _entries(config: Config) -> Iterator[tuple[str, Price | ConfigError]]:

@@ -17,6 +17,7 @@ from app_server.threads.usage import UsageLedger
 from protocol.log.metadata import (
     AttachmentAdded,
     AttachmentRemoved,
+    BudgetChanged,
     DaybreakChanged,
     GitInfoChanged,
     GoalChanged,
@@ -62,6 +63,7 @@ from protocol.log.rollout import (
 )
 from protocol.model import JsonObject, WireModel
 from protocol.threads.thread import (
+    BudgetLimits,
     GitInfo,
     ThreadAttachment,
     ThreadGoal,
@@ -582,12 +584,15 @@ class ThreadMetadata:
     memory_mode: ThreadMemoryMode = "enabled"
     read_state: ThreadReadState | None = None
     goal: ThreadGoal | None = None
+    budget: BudgetLimits | None = None
+    budget_goes_on: bool = False
+    """Whether a turn that a budget has ended is to go on."""
     attachments: list[ThreadAttachment] = field(default_factory=list)
     """Oldest first."""
     operations: dict[str, OperationLogged] = field(default_factory=dict)
     """The newest requests that clients named, by their ids."""
 
-    def apply(self, record: MetadataRecord) -> None:
+    def apply(self, record: MetadataRecord) -> None:  # noqa: C901 - a case for each record
         """Take one more record into account."""
         match record:
             case GitInfoChanged():
@@ -606,6 +611,9 @@ class ThreadMetadata:
                 )
             case GoalChanged():
                 self.goal = record.goal
+            case BudgetChanged():
+                self.budget = record.budget
+                self.budget_goes_on = record.goes_on is True
             case AttachmentAdded():
                 self.attachments.append(record.attachment)
             case AttachmentRemoved():
@@ -815,6 +823,7 @@ class ThreadState:
             self.give_up_open_turn(record.at_ms)
         self.turns.append(TurnState(record.turn_id, record.at_ms))
         self.queue.paused = False
+        self.metadata.budget_goes_on = False
         self.recency_at_ms = max(self.recency_at_ms, record.at_ms)
         self._forget_old()
 
@@ -908,5 +917,6 @@ def begin(created: ThreadCreated) -> ThreadState:
             git_info=created.git_info,
             project_id=created.project_id,
             daybreak_enabled=created.daybreak_enabled,
+            budget=created.budget,
         ),
     )

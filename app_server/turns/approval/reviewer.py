@@ -30,6 +30,7 @@ from app_server.turns.clients import ThreadClients
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.response import texts_of
 from app_server.turns.slot import TurnSlot
+from app_server.turns.usage.budgets import BudgetExceeded
 from app_server.turns.usage.recorder import UsageRecorder
 from protocol.log.rollout import LOCAL, Settings
 from protocol.model import Json, JsonObject
@@ -470,6 +471,8 @@ class Reviewer:
         evidence = {**excerpt(self.log.state.history), "action": planned.evidence}
         try:
             assessment = await self.requests.ask(evidence, planned.turn_id)
+        except BudgetExceeded as exc:
+            raise NoAssessment(str(exc)) from exc
         except ModelFailure as exc:
             # A server that refuses a request may repeat it.
             may_be_shown = planned.private is None
@@ -573,6 +576,7 @@ class AssessmentRequests:
         Raises:
             NoAssessment: the last attempt had none.
             ModelFailure: it failed, or an earlier one failed for good.
+            BudgetExceeded: an attempt might pass a budget.
         """
         was_unreadable = False
         for attempt in range(1, MAX_ATTEMPTS):
@@ -597,7 +601,7 @@ class AssessmentRequests:
         answer = ""
         body = review_body(state, evidence, was_unreadable=was_unreadable)
         async with (
-            self.usage.request(turn_id, "review", of_thread=False) as sent,
+            self.usage.request(turn_id, "review", body, of_thread=False) as sent,
             self.model.stream(provider, body) as batches,
         ):
             async for batch in batches:

@@ -16,7 +16,9 @@ from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
 from app_server.turns.clients import ThreadClients
 from app_server.turns.slot import SessionStatus
+from app_server.turns.usage.budgets import ThreadBudgets
 from protocol.log.rollout import Record, TokensUsed, UsageOrigin, UsageRecorded
+from protocol.model import JsonObject
 from protocol.turns.notifications import ThreadTokenUsageUpdatedNotification
 from protocol.turns.turn import ThreadTokenUsage, TokenUsageBreakdown
 
@@ -25,8 +27,6 @@ from protocol.turns.turn import ThreadTokenUsage, TokenUsageBreakdown
 class SentRequest:
     """One request to a model, until its record is written."""
 
-    turn_id: str
-    origin: UsageOrigin
     usage: TokenUsageBreakdown | None = None
     """To be set once the model has reported it."""
 
@@ -39,6 +39,7 @@ class UsageRecorder:
     clients: ThreadClients
     clock: Clock
     status: SessionStatus
+    budgets: ThreadBudgets
     _tool_ms: int = field(default=0, init=False)
     """Time of tools that no record has yet."""
 
@@ -47,19 +48,25 @@ class UsageRecorder:
         self,
         turn_id: str,
         origin: UsageOrigin,
+        body: JsonObject,
         *,
         context_window: int | None = None,
         of_thread: bool = True,
     ) -> AsyncIterator[SentRequest]:
-        """Record the request that is sent in the context, and its usage.
+        """Record the request that is sent in the context, and its usage, within the budgets.
 
-        A response that is whole also changes the thread's account, if it is `of_thread`, whose
-        model has this `context_window`.
+        Where they bound its response, the body is given that bound. A response that is whole also
+        changes the thread's account, if it is `of_thread`, whose model has this `context_window`.
 
         Raises:
+            BudgetExceeded: it must not be sent, as it might pass a budget.
             OSError: the disk refused.
         """
-        sent, began_ms = SentRequest(turn_id, origin), self.clock.monotonic_ms()
+        of_history = origin not in ("review", "compaction")
+        reservation = await self.budgets.reserve(turn_id, body, of_history=of_history)
+        if reservation is not None and reservation.output_tokens is not None:
+            body["max_output_tokens"] = reservation.output_tokens
+        sent, began_ms = SentRequest(), self.clock.monotonic_ms()
         records: list[Record] = []
         try:
             yield sent
@@ -67,13 +74,19 @@ class UsageRecorder:
                 records.append(self._accounted(sent.usage, context_window))
         except ModelFailure as failure:
             sent.usage = sent.usage or failure.usage
+            if failure.is_cut_short and reservation is not None:
+                self.budgets.require_whole(reservation)
             raise
         finally:
             record = self._record(turn_id, origin)
             record.request_id, record.usage = self.clock.new_id(), sent.usage
             record.model_ms = self.clock.monotonic_ms() - began_ms
             with anyio.CancelScope(shield=True):
-                await self.log.append(record, *records, sync=False)
+                try:
+                    await self.log.append(record, *records, sync=False)
+                finally:
+                    if reservation is not None:
+                        await self.budgets.settle(reservation)
         for account in records:
             assert isinstance(account, TokensUsed)
             self.emit(turn_id, account.usage)

@@ -89,6 +89,7 @@ def requests(scene: Scene) -> dict[str, Any]:
         "thread/attachment/remove": {**idle, "attachmentType": "note", "identityKey": "old"},
         "thread/backgroundTerminals/clean": idle,
         "thread/backgroundTerminals/terminate": {**idle, "processId": "1000"},
+        "thread/budget/set": {**idle, "budget": {"tokens": 1_000_000}},
         "thread/compact/start": idle,
         "thread/decrement_elicitation": idle,
         "thread/delete": idle,
