@@ -19,8 +19,8 @@ from app_server.runtime.standard_streams import one_line
 from app_server.threads.checks import Check
 
 NAMES = (
-    "threads", "database", "filing", "signals", "disk", "modes", "config", "keyring", "model",
-    "mcp", "sandbox", "ports", "clock", "limits",
+    "threads", "database", "filing", "signals", "notifications", "disk", "modes", "config",
+    "keyring", "model", "mcp", "sandbox", "ports", "clock", "limits",
 )  # fmt: skip
 """Of the checks in `app_server.cli.checks.catalogue`."""
 

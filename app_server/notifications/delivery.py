@@ -77,8 +77,16 @@ class Delivery:
         Raises:
             OSError: the outbox cannot be written.
         """
+        await anyio.to_thread.run_sync(self._write, self._settled)
+
+    def _write(self, settled: Sequence[OutboxEntry]) -> None:
         nothing = Claim(run=self._run_id, targets=(), now_ms=0, limit=0)
-        await anyio.to_thread.run_sync(self._outbox.advance, self._settled, nothing)
+        self._outbox.advance(settled, nothing)
+
+    def _end_target(self, refused: OutboxEntry) -> None:
+        """End the receiver of an entry that it refused for good."""
+        self._write([refused])
+        self._outbox.disable(refused.target, refused.ended_at_ms or 0, refused.error or "")
 
     async def run(self) -> None:
         """Try what is due, until cancelled; each attempt is a task."""
@@ -132,8 +140,7 @@ class Delivery:
         if attempt.is_gone:
             logger.error("%s answered 410 Gone, and is sent nothing more", entry.label)
             with suppress(OSError):
-                reason = attempt.error or ""
-                await anyio.to_thread.run_sync(self._outbox.disable, target.id, now_ms, reason)
+                await anyio.to_thread.run_sync(self._end_target, settled)
         if settled.state == "dead":
             logger.error(
                 "notification %s for %s is given up: %s", entry.id, entry.label, settled.error

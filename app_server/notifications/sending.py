@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+ANSWER_S = 15.0
+"""Seconds for a whole attempt of a webhook."""
 PROGRAM_S = 20.0
 """Seconds that a program may take; then it and all that it has started is killed."""
 MAX_OUTPUT_BYTES = 64 * 1024
@@ -67,12 +69,17 @@ class Senders:
         environment: Callable[[], Mapping[str, str]],
         *,
         program_s: float = PROGRAM_S,
+        answer_s: float = ANSWER_S,
     ) -> None:
-        """Run programs in the folder `cwd` with the variables of `environment`."""
+        """Run programs in the folder `cwd` with the variables of `environment`.
+
+        A program may take `program_s`, a webhook's attempt `answer_s`.
+        """
         self._commands = commands
         self._cwd = cwd
         self._environment = environment
         self._program_s = program_s
+        self._answer_s = answer_s
         self._clock = clock
         self._webhooks = Lazy("webhooks", self._load_webhooks)
 
@@ -101,7 +108,7 @@ class Senders:
             await webhooks.aclose()
 
     async def _load_webhooks(self) -> "Webhooks":
-        return await (await load(_webhooks)).open(self._clock)
+        return await (await load(_webhooks)).open(self._clock, self._answer_s)
 
     async def _run(self, entry: OutboxEntry, argv: Sequence[str], given: bytes | None) -> Attempt:
         """Run a program that is given the body; whatever it answers, it has had it.

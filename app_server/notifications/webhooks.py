@@ -27,8 +27,6 @@ from app_server.runtime.http.loopback_address import is_loopback_address, is_thi
 from app_server.runtime.http.trusted import trusted_certificates
 from app_server.threads.outbox import OutboxEntry
 
-TIMEOUT_S = 15.0
-"""Seconds for a whole attempt."""
 MAX_ANSWER_BYTES = 4_096
 """Of an answer's body; more is not read, and the connection is closed."""
 MAX_RETRY_AFTER_S = 3_600.0
@@ -40,16 +38,18 @@ LOOPBACK = ("127.0.0.1", "::1")
 class Webhooks:
     """The HTTP client of all webhooks."""
 
-    def __init__(self, certificates: ssl.SSLContext, clock: Clock) -> None:
+    def __init__(self, certificates: ssl.SSLContext, clock: Clock, answer_s: float) -> None:
+        """Allow an attempt `answer_s` seconds."""
         self._clock = clock
+        self._answer_s = answer_s
         # Receivers on this machine are reached directly, whatever proxy the environment names.
-        self._here = httpx.AsyncClient(verify=certificates, trust_env=False, timeout=TIMEOUT_S)
-        self._elsewhere = httpx.AsyncClient(verify=certificates, timeout=TIMEOUT_S)
+        self._here = httpx.AsyncClient(verify=certificates, trust_env=False, timeout=answer_s)
+        self._elsewhere = httpx.AsyncClient(verify=certificates, timeout=answer_s)
 
     @classmethod
-    async def open(cls, clock: Clock) -> Self:
+    async def open(cls, clock: Clock, answer_s: float) -> Self:
         """Read the certificates that are trusted, and make the client."""
-        return cls(await trusted_certificates(), clock)
+        return cls(await trusted_certificates(), clock, answer_s)
 
     async def aclose(self) -> None:
         """Close its connections."""
@@ -65,10 +65,12 @@ class Webhooks:
             return Attempt(f"`secret_file` {exc}")
         headers = signed_headers(entry.id, entry.body, secrets, self._clock.now_ms())
         try:
-            with anyio.fail_after(TIMEOUT_S):
+            with anyio.fail_after(self._answer_s):
                 return await self._post(target.url, headers, entry.body)
         except TimeoutError:
-            return Attempt(f"no answer within {TIMEOUT_S:g} s")
+            return Attempt(f"no answer within {self._answer_s:g} s")
+        except httpx.TimeoutException:
+            return Attempt(f"no answer within {self._answer_s:g} s")
         except httpx.HTTPError as exc:
             # Its text may repeat the address.
             return Attempt(f"cannot be reached: {type(exc).__name__}")

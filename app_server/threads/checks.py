@@ -56,6 +56,23 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
+def note_receivers(
+    check: Check, dead: Sequence[tuple[str, int]], disabled: Sequence[tuple[str, str]]
+) -> None:
+    """Note receivers of notifications with dead letters, and those that want nothing more.
+
+    `dead` has labels of receivers and how many letters each has, `disabled` labels and reasons.
+    """
+    for label, count in dead:
+        check.add("warning", f"{label}: {counted(count, 'dead letter')}")
+    for label, reason in disabled:
+        check.add("warning", f"{label} {reason}, and is sent nothing more")
+    if dead:
+        check.advise("see that the receiver answers; dead letters are forgotten after 30 days")
+    if disabled:
+        check.advise("take the entry out of `notifications`, or correct it and switch it off once")
+
+
 class StoreChecks(Protocol):
     """Checks of a store from outside, beside servers that use it. Blocks."""
 
@@ -76,6 +93,9 @@ class StoreChecks(Protocol):
 
     def signals(self) -> Check:
         """Check the ledger of signals."""
+
+    def notifications(self) -> Check:
+        """Check the outbox of notifications."""
 
     def rebuild(self, progress: Progress) -> Sequence[Check]:
         """Make what is derived again, beside running servers, whose threads are left alone.

@@ -163,6 +163,7 @@ METHODS: Mapping[str, MethodSpec] = {
     "modelProvider/config/write": method("server.models", "ModelProviderConfigWrite", SETS, CONFIG),
     "modelProvider/list": method("server.models", "ModelProviderList", READS, FREE),
     "permissionProfile/list": method("server.config", "PermissionProfileList", READS, FREE),
+    "notification/list": ours("signals.notifications", "NotificationList", READS, FREE),
     "plugin/install": method("integrations.plugins", "PluginInstall", SETS, CONFIG),
     "plugin/installed": method("integrations.plugins", "PluginInstalled", READS, FREE),
     "plugin/list": method("integrations.plugins", "PluginList", READS, FREE),

@@ -875,6 +875,10 @@ export type ClientRequest = {
   id: RequestId;
   params: PermissionProfileListParams;
 } | {
+  method: "notification/list";
+  id: RequestId;
+  params: NotificationListParams;
+} | {
   method: "plugin/install";
   id: RequestId;
   params: PluginInstallParams;
@@ -4223,6 +4227,43 @@ export type NewThreadModelDefaults = {
 
 /** A kind of turn that takes no further input. */
 export type NonSteerableTurnKind = "review" | "compact";
+
+/** One event for one receiver, without its body. */
+export type NotificationEntry = {
+  /** As the receiver knows it. */
+  id: string;
+  /** Its name in the settings, or its kind and host or program. */
+  receiver: string;
+  event: string;
+  threadId: string;
+  state: NotificationState;
+  /** Unix milliseconds of the event. */
+  createdAtMs: number;
+  /** Unix milliseconds; null while it waits. */
+  endedAtMs: number | null;
+  attempts: number;
+  /** Failure of the last attempt. */
+  error: string | null;
+};
+
+/** Page through notifications, newest first. */
+export type NotificationListParams = {
+  /** Null lists all. */
+  state?: NotificationState | null;
+  /** Opaque, from `nextCursor` of the page before. */
+  cursor?: string | null;
+  /** Notifications a page; null lets the server choose, 0 counts as 1. */
+  limit?: number | null;
+};
+
+/** One page; `next_cursor` is null at the end. */
+export type NotificationListResponse = {
+  data: Array<NotificationEntry>;
+  nextCursor: string | null;
+};
+
+/** `waiting` is tried until it is `delivered`, or `dead` after 3 days or as nobody wants it. */
+export type NotificationState = "waiting" | "delivered" | "dead";
 
 /** Where telemetry goes. */
 export type OtelExporter = "none" | "statsig" | {
@@ -8522,6 +8563,7 @@ export interface ClientRequests {
   "modelProvider/config/write": { params: ModelProviderConfigWriteParams; result: ModelProviderConfigWriteResponse };
   "modelProvider/list": { params: ModelProviderListParams; result: ModelProviderListResponse };
   "permissionProfile/list": { params: PermissionProfileListParams; result: PermissionProfileListResponse };
+  "notification/list": { params: NotificationListParams; result: NotificationListResponse };
   "plugin/install": { params: PluginInstallParams; result: PluginInstallResponse };
   "plugin/installed": { params: PluginInstalledParams; result: PluginInstalledResponse };
   "plugin/list": { params: PluginListParams; result: PluginListResponse };

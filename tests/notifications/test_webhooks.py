@@ -1,6 +1,8 @@
 """notifications: webhooks of what threads wait for and how they end, over real sockets."""
 
 import asyncio
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +10,12 @@ import pytest
 
 from app_server.notifications.settings import broken_rule
 from app_server.threads.files.outbox import FileOutbox
+from app_server.threads.outbox import EXPIRE_MS
 from tests.support.harness import WireClient, claim, serve
 from tests.support.model import Refusal
 from tests.support.notifications.receiver import SECRET, Receiver, rendered, verified, write_secret
-from tests.support.notifications.serving import notifying, settled
+from tests.support.notifications.serving import notifying, ports_of, settled
+from tests.support.paths import ROOT
 from tests.support.turn_tools.turn_commands import command, desk
 
 ENDS = ("turnCompleted", "turnFailed")
@@ -274,3 +278,113 @@ async def test_an_attempt_that_is_cut_off_is_made_again_by_the_next_run(tmp_path
         outbox.close()
     first, second = (request.headers["webhook-id"] for request in receiver.requests)
     assert first == second
+
+
+@claim("notifications:at-least-once")
+async def test_a_receiver_that_hangs_is_given_up_and_tried_again(tmp_path: Path) -> None:
+    async with Receiver().serve() as receiver:
+        receiver.answers = [None, None]
+        document = {"notifications": [receiver.entry(tmp_path, *ENDS)]}
+        outbox = FileOutbox(tmp_path / "outbox")
+        async with serve(tmp_path / "home") as served, served.client() as client:
+            ports = ports_of(served, answer_s=0.2)
+            async with notifying(served, document, outbox, ports):
+                thread_id = await client.start_thread()
+                turns = [(await client.turn(thread_id, text))["id"] for text in "ab"]
+                await settled(outbox, delivered=2)
+            first = outbox.page("delivered", None, 2).entries[1]
+        outbox.close()
+    assert types_of(receiver) == [("turnCompleted", turn) for turn in turns]
+    assert (len(receiver.requests), first.attempts) == (4, 3)
+
+
+@claim("notifications:at-least-once")
+async def test_a_receiver_that_was_killed_is_sent_what_it_missed(tmp_path: Path) -> None:
+    receiver = Receiver()
+    outbox = FileOutbox(tmp_path / "outbox")
+    async with serve(tmp_path / "home") as served, served.client() as client:
+        async with receiver.serve():
+            document = {"notifications": [receiver.entry(tmp_path, *ENDS)]}
+        async with notifying(served, document, outbox):
+            thread_id = await client.start_thread()
+            turns = [(await client.turn(thread_id, text))["id"] for text in "ab"]
+            found = outbox.page("waiting", None, 2).entries
+            while len(found) < 2 or not found[1].attempts:
+                await asyncio.sleep(0)
+                found = outbox.page("waiting", None, 2).entries
+            assert found[1].error == "cannot be reached: ConnectError"
+            async with receiver.serve():
+                await settled(outbox, delivered=2)
+    outbox.close()
+    assert types_of(receiver) == [("turnCompleted", turn) for turn in turns]
+
+
+@claim("notifications:at-least-once")
+async def test_what_could_not_be_delivered_in_time_is_a_dead_letter(tmp_path: Path) -> None:
+    async with Receiver().serve() as receiver:
+        receiver.answers = [500]
+        document = {"notifications": [receiver.entry(tmp_path, *ENDS)]}
+        outbox = FileOutbox(tmp_path / "outbox")
+        three_days_s = EXPIRE_MS / 1000
+        async with serve(tmp_path / "home") as served, served.client() as client:
+            async with notifying(served, document, outbox, retry_s=(2 * three_days_s,)):
+                thread_id = await client.start_thread()
+                await client.turn(thread_id, "a")
+                await settled(outbox, dead=1)
+                second = await client.turn(thread_id, "b")
+                await settled(outbox, dead=1, delivered=1)
+            (dead,) = outbox.page("dead", None, 2).entries
+        outbox.close()
+    assert dead.error == "not delivered within 3 days: answered 500"
+    assert types_of(receiver)[-1] == ("turnCompleted", second["id"])
+
+
+async def test_two_servers_send_each_entry_once(tmp_path: Path) -> None:
+    """What one server puts the other one leaves alone, as long as that one lives."""
+    async with Receiver().serve() as receiver:
+        document = {"notifications": [receiver.entry(tmp_path, *ENDS)]}
+        outbox, other = FileOutbox(tmp_path / "outbox"), FileOutbox(tmp_path / "outbox")
+        async with (
+            serve(tmp_path / "one") as one,
+            serve(tmp_path / "two") as two,
+            one.client() as client,
+            two.client() as second,
+            notifying(one, document, outbox, look_s=0.01),
+            notifying(two, document, other, look_s=0.01),
+        ):
+            threads = [await client.start_thread(), await second.start_thread()]
+            for number in range(5):
+                await client.turn(threads[0], str(number))
+                await second.turn(threads[1], str(number))
+            await settled(outbox, delivered=10)
+        outbox.close()
+        other.close()
+    assert len(receiver.requests) == 10
+
+
+async def test_the_receiver_of_the_documentation_verifies_and_counts_once(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "notifications.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    secret = write_secret(tmp_path)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, str(secret), "0", stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    port = (await process.stdout.readline()).split()[-1].decode()
+    outbox = FileOutbox(tmp_path / "outbox")
+    url = f"http://127.0.0.1:{port}/"
+    entry = {"events": ["turnCompleted"], "url": url, "secret_file": str(secret)}
+    try:
+        async with (
+            serve(tmp_path / "home") as served,
+            served.client() as client,
+            notifying(served, {"notifications": [entry]}, outbox),
+        ):
+            await client.turn(await client.start_thread(), "a")
+            line = await process.stdout.readline()
+            await settled(outbox, delivered=1)
+    finally:
+        process.kill()
+        await process.wait()
+    outbox.close()
+    assert line == b"turnCompleted None None\n"

@@ -46,8 +46,8 @@ async def read_request(reader: asyncio.StreamReader) -> HttpRequest:
 
 
 @asynccontextmanager
-async def answering(answer: AnswerRequest) -> AsyncIterator[int]:
-    """Listen on a free port of 127.0.0.1 while the context lasts; gives the port."""
+async def answering(answer: AnswerRequest, port: int = 0) -> AsyncIterator[int]:
+    """Listen on a port of 127.0.0.1, 0 for a free one, while the context lasts; gives the port."""
 
     async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         # A task of asyncio's that is cancelled makes its own callback complain, so it just ends.
@@ -56,7 +56,7 @@ async def answering(answer: AnswerRequest) -> AsyncIterator[int]:
                 await writer.drain()
         writer.close()
 
-    server = await asyncio.start_server(converse, "127.0.0.1", 0, limit=BUFFER_BYTES)
+    server = await asyncio.start_server(converse, "127.0.0.1", port, limit=BUFFER_BYTES)
     try:
         yield server.sockets[0].getsockname()[1]
     finally:

@@ -120,6 +120,10 @@ CHECKS: Sequence[CheckSpec] = (
     CheckSpec(name="filing", blocking=lambda machine: store_checks(machine.home).filing()),
     CheckSpec(name="signals", blocking=lambda machine: store_checks(machine.home).signals()),
     CheckSpec(
+        name="notifications",
+        blocking=lambda machine: store_checks(machine.home).notifications(),
+    ),
+    CheckSpec(
         name="disk",
         blocking=check_disk,
         when_overdue="the disk does not answer: look at the mount that the home is on",

@@ -85,6 +85,15 @@ _BURY = (
 )
 
 
+DEAD_LETTERS = (
+    "SELECT label, count(*) FROM notifications WHERE state = 'dead' GROUP BY label ORDER BY label"
+)
+DISABLED = (
+    "SELECT coalesce((SELECT label FROM notifications WHERE target = disabled.target), target), "
+    "reason FROM disabled ORDER BY 1"
+)
+
+
 class FileOutbox:
     """One SQLite file; safe to call from any worker thread."""
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from app_server.runtime.files.disk import lock_within
 from app_server.runtime.files.opening import open_regular
 from app_server.runtime.files.sqlite import connect_to_read, problem_of, version_of
-from app_server.threads.checks import Check, Progress, counted
+from app_server.threads.checks import Check, Progress, counted, note_receivers
 from app_server.threads.failures import Holder
 from app_server.threads.files.codex.rollouts import SeenRollout, find_files
 from app_server.threads.files.filing import LOCK_WAIT_S, LogLocked
@@ -28,6 +28,9 @@ from app_server.threads.files.index.index import SCHEMA_VERSION, ThreadIndex
 from app_server.threads.files.index.rebuild import LogCheck, check_log, rebuild, refresh
 from app_server.threads.files.ledger import SCHEMA_VERSION as LEDGER_VERSION
 from app_server.threads.files.locks import holder_of, known_holder
+from app_server.threads.files.notifications import outbox_path
+from app_server.threads.files.outbox import DEAD_LETTERS, DISABLED
+from app_server.threads.files.outbox import SCHEMA_VERSION as OUTBOX_VERSION
 from app_server.threads.log.faults import LogFaults
 from app_server.threads.organization import FilingState
 from app_server.threads.rows import COLUMN_NAMES, ThreadRow, row_of
@@ -492,6 +495,29 @@ def check_signals(home: Path) -> Check:
     return check
 
 
+def check_notifications(home: Path) -> Check:
+    """Read the outbox without changing it. Source: docs/notifications.md, "Dead letters"."""
+    path = outbox_path(home)
+    check = Check("notifications", message="the outbox of notifications")
+    for kept in sorted(path.parent.glob(f"{path.name}.damaged*")):
+        if not kept.name.endswith(("-wal", "-shm")):
+            check.add("warning", f"{kept} is a damaged outbox that was set aside")
+            check.advise("remove it: what waited in it was not sent")
+    if not path.exists():
+        check.message = "there is no outbox of notifications yet"
+        return check
+    problem = problem_of(path, OUTBOX_VERSION)
+    if problem is not None:
+        check.add("error", f"{path} cannot be used: {problem}")
+        check.advise("nothing if it is damaged: a server sets it aside and begins another one")
+        return check
+    with closing(connect_to_read(path)) as database:
+        dead = database.execute(DEAD_LETTERS).fetchall()
+        disabled = database.execute(DISABLED).fetchall()
+    note_receivers(check, dead, disabled)
+    return check
+
+
 class FileChecks:
     """Checks of the files of a home."""
 
@@ -517,6 +543,10 @@ class FileChecks:
     def signals(self) -> Check:
         """Read the ledger of signals without changing it."""
         return check_signals(self._home)
+
+    def notifications(self) -> Check:
+        """Read the outbox of notifications without changing it."""
+        return check_notifications(self._home)
 
     def rebuild(self, progress: Progress) -> Sequence[Check]:
         """Make both indexes from the logs.

@@ -5,10 +5,11 @@ Source: docs/operations.md, "Doctor"; docs/scale.md, "Operation".
 
 from collections import Counter
 
-from app_server.threads.checks import Check
+from app_server.threads.checks import Check, note_receivers
 from app_server.threads.failures import StoreUnavailable
 from app_server.threads.postgresql.database import Connection, Database
 from app_server.threads.postgresql.migrations import schema_version
+from app_server.threads.postgresql.outbox import DEAD_LETTERS, DISABLED
 from app_server.threads.postgresql.requirements import StoreUnusable, require_usable
 
 _SERVER = """
@@ -42,6 +43,11 @@ def check_database(database: Database, shown: str) -> Check:
         with database.connection() as connection:
             _look(connection, check)
             _look_at_nodes(connection, check)
+            note_receivers(
+                check,
+                connection.execute(DEAD_LETTERS.encode()).fetchall(),
+                connection.execute(DISABLED.encode()).fetchall(),
+            )
             with database.connect() as other:
                 if share_a_session(other, connection):
                     check.add("error", _POOLED)

@@ -80,6 +80,16 @@ _FORGET = (
 )
 
 
+DEAD_LETTERS = (
+    f"SELECT label, count(*) FROM notifications WHERE {_OWN} AND state = 'dead' "
+    "GROUP BY label ORDER BY label"
+)
+DISABLED = (
+    "SELECT coalesce((SELECT label FROM notifications WHERE target = ended.target LIMIT 1), "
+    "ended.target), ended.reason FROM notification_targets_disabled AS ended ORDER BY 1"
+)
+
+
 class PostgresNotifications:
     """The outbox of a database; it is always there."""
 

@@ -479,6 +479,7 @@ async def test_the_command_names_what_is_wrong_and_no_secret(tmp_path: Path) -> 
             "database",
             "filing",
             "signals",
+            "notifications",
             "disk",
             "modes",
             "config",

@@ -39,7 +39,7 @@ class Receiver:
     @asynccontextmanager
     async def serve(self) -> AsyncIterator["Receiver"]:
         """Listen while the context lasts."""
-        async with answering(self._answer) as self.port:
+        async with answering(self._answer, self.port) as self.port:
             yield self
 
     async def _answer(

@@ -23,6 +23,27 @@ export function diagnosticTables(newest, ownName) {
   ];
 }
 
+/** Notifications that could not be delivered, the newest first. */
+export function deadLetters(entries) {
+  const columns = [
+    ["Receiver", ""],
+    ["Event", ""],
+    ["Thread", ""],
+    ["Attempts", NUMBER],
+    ["Given up", ""],
+    ["Why", ""],
+  ];
+  const rows = entries.map((entry) => [
+    code(entry.receiver),
+    code(entry.event),
+    h("a", { href: `#/threads/${entry.threadId}` }, entry.threadId),
+    entry.attempts,
+    ago(entry.endedAtMs / 1000),
+    entry.error ?? "",
+  ]);
+  return entries.length > 0 && section("Dead letters of notifications", columns, rows);
+}
+
 /** How long the answers took that this page got. */
 export function ownTimes(figures) {
   const columns = [

@@ -4,7 +4,7 @@ import { fill, h, onFrame } from "/js/core/dom.js";
 import { CLIENT_NAME } from "/js/core/connection.js";
 import { bytes, duration } from "/js/core/format.js";
 import { plotCard } from "/js/diagnostics/plot.js";
-import { diagnosticTables, ownTimes } from "/js/diagnostics/tables.js";
+import { deadLetters, diagnosticTables, ownTimes } from "/js/diagnostics/tables.js";
 import { emptyState } from "/js/widgets/empty.js";
 
 // The gauges that have a plot.
@@ -15,11 +15,30 @@ const PLOTS = [
   ["app.questions.open", "Questions open"],
 ];
 
+// Dead letters of notifications that are listed, the newest.
+const LETTERS = 20;
+
 export function serverView(app) {
   const { connection, diagnostics, timings } = app;
   const facts = h("div");
   const plots = h(".cards");
   const tables = h(".stack");
+  const letters = h("div");
+  let listed = 0;
+  // Only where there are some: other servers have no such list.
+  const listDead = async () => {
+    const count = diagnostics.series("notifications.dead").at(-1) ?? 0;
+    if (count === listed) return;
+    listed = count;
+    const page = { data: [] };
+    if (count > 0) {
+      Object.assign(
+        page,
+        await connection.call("notification/list", { state: "dead", limit: LETTERS }),
+      );
+    }
+    fill(letters, deadLetters(page.data));
+  };
   const draw = onFrame(() => {
     const { newest } = diagnostics;
     fill(facts, connection.server && serverFacts(connection.server, newest));
@@ -43,6 +62,7 @@ export function serverView(app) {
       ),
     );
     fill(tables, diagnosticTables(newest, CLIENT_NAME), ownTimes(timings.figures()));
+    listDead().catch(() => (listed = 0));
   });
   const off = [diagnostics.on("changed", draw), connection.on("status", draw)];
   draw();
@@ -57,6 +77,7 @@ export function serverView(app) {
         { tabindex: 0, role: "region", "aria-label": "Figures of the server" },
         facts,
         plots,
+        letters,
         tables,
       ),
     ),
