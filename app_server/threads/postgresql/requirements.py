@@ -23,6 +23,9 @@ TABLES = (
     "ledgers",
     "filing",
     "environments",
+    "notifications",
+    "notification_targets_disabled",
+    "notification_runs",
 )
 """All that have a column `tenant`, but for `tenants` itself."""
 OF_OWNER = ("texts", "named")
