@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from app_server.handlers.integrations.apps_port import AppsPort
     from app_server.handlers.services import Services
     from app_server.rpc.message_stream import MessageStream
+    from app_server.runtime.clock import Clock
     from app_server.server.core import Core
     from app_server.server.node import GroupNode
     from app_server.transport.guards import ListenerGuards
@@ -57,13 +58,14 @@ class AppServer:
         *,
         extensions: "ExtensionRegistry | None" = None,
         apps: "AppsPort | None" = None,
+        clock: "Clock | None" = None,
     ) -> None:
-        """`extensions` and `apps` stand in for the real ones in tests.
+        """`extensions`, `apps` and `clock` stand in for the real ones in tests.
 
         `apps` is taken where `extensions` are given; without it there are no apps then.
         """
         self._settings = settings
-        self._substitutes = Substitutes(extensions=extensions, apps=apps)
+        self._substitutes = Substitutes(extensions=extensions, apps=apps, clock=clock)
         self._stopping = anyio.Event()
         self._hurrying = anyio.Event()
         self._core: Core | None = None

@@ -176,7 +176,8 @@ async def build_services(
     `background` is cancelled when the server ends, `work` has whatever threads do and ends before.
     `node` is this server, where it is one of a group.
     """
-    home, clock, hub = settings.home, SystemClock(), conversations.hub
+    home, hub = settings.home, conversations.hub
+    clock: Clock = substitutes.clock or SystemClock()
     metrics = ServerMetrics(clock.now_ms)
     accounts = _accounts(settings, clock)
     configuration = Configuration(

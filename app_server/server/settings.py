@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from app_server.config.node import GroupSettings
     from app_server.extensions.contract.registry import ExtensionRegistry
     from app_server.handlers.integrations.apps_port import AppsPort
+    from app_server.runtime.clock import Clock
 
 DRAIN_S = 30.0
 
@@ -69,3 +70,4 @@ class Substitutes:
     """With it there are no apps and no plugins of the real ones."""
     apps: "AppsPort | None" = None
     """Taken where `extensions` are given."""
+    clock: "Clock | None" = None

@@ -15,6 +15,7 @@ from app_server.threads.ledger import SignalStore
 
 if TYPE_CHECKING:
     from app_server.signals.service import Signals
+    from app_server.signals.wakes import Wakes
 
 
 logger = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ class LazySignals:
         self._ports = ports
         self._ledger = Lazy("the ledger of signals", store.open)
         self._signals = Lazy("signals", self._begin)
+        self._wakes = Lazy("wakes", self._begin_wakes)
 
     async def resume(self) -> None:
         """Go on with what was accepted before this start, or is by another server of the home.
@@ -44,15 +46,15 @@ class LazySignals:
             OSError, LoadFailed: as `get`.
         """
         if await self._store.exists():
-            await self.get()
+            await self.wakes()
         else:
             start_apart(self._tasks, self._await_ledger)
 
     async def _await_ledger(self) -> None:
-        while self._signals.value is None:
+        while self._wakes.value is None:
             try:
                 if await self._store.exists():
-                    await self.get()
+                    await self.wakes()
                     return
             except (OSError, LoadFailed) as exc:
                 logger.warning("signals cannot be opened, and are tried again: %s", exc)
@@ -67,6 +69,20 @@ class LazySignals:
             LoadFailed: what serves signals cannot be imported now.
         """
         return self._signals.value or await self._signals.get()
+
+    async def wakes(self) -> "Wakes":
+        """Return the wakes, with the signals opened.
+
+        Raises:
+            OSError, LoadFailed: as `get`.
+        """
+        return self._wakes.value or await self._wakes.get()
+
+    async def _begin_wakes(self) -> "Wakes":
+        signals, ledger = await self.get(), await self._ledger.get()
+        wakes = (await load(_wakes))(ledger, signals, self._ports, self._tasks)
+        start_apart(self._tasks, wakes.run)
+        return wakes
 
     async def _begin(self) -> "Signals":
         service = await load(_service)
@@ -91,6 +107,7 @@ class LazySignals:
 
     async def aclose(self) -> None:
         """Close the ledger, once nothing works on it any more."""
+        await self._wakes.close()
         await self._signals.close()
         ledger = await self._ledger.close()
         if ledger is not None:
@@ -101,3 +118,9 @@ def _service() -> "type[Signals]":
     from app_server.signals.service import Signals
 
     return Signals
+
+
+def _wakes() -> "type[Wakes]":
+    from app_server.signals.wakes import Wakes
+
+    return Wakes

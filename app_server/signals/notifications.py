@@ -58,6 +58,12 @@ class SignalNotifier:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._origins: dict[tuple[str, str], ConnectionId] = {}
+        self.followers: list[Callable[[SignalReceipt], None]] = []
+        """Called with every receipt."""
+
+    def emit(self, thread_id: str, event: WireModel) -> None:
+        """Send an event to the subscribers of a thread; never waits."""
+        self._hub.emit(thread_id, event)
 
     def came_from(self, receipt: SignalReceipt, connection_id: ConnectionId) -> None:
         """Note which connection gets the receipts of a signal: the last one that delivered it."""
@@ -74,6 +80,8 @@ class SignalNotifier:
             self._hub.notify(origin, event)
         if receipt.stage not in OPEN_STAGES:
             self._origins.pop(key, None)
+        for follower in self.followers:
+            follower(receipt)
 
 
 async def settings_as_stored(

@@ -284,6 +284,10 @@ class Signals:
             if self._entries.open.unseen(thread_id) >= MAX_WAITING_SIGNALS:
                 raise TooManyWaiting
 
+    async def is_held_elsewhere(self, thread_id: str) -> bool:
+        """Whether another server holds a thread."""
+        return await self._delivery.holder_elsewhere(thread_id) is not None
+
     def unseen(self) -> list[int]:
         """Count the unseen signals of each thread that has open ones."""
         return [self._entries.open.unseen(thread_id) for thread_id in self._entries.open.threads()]

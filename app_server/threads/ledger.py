@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from app_server.threads.wakes import WakeStore
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 from protocol.signals.delivery import OPEN_STAGES, SignalError, SignalReceipt, SignalStage
 
@@ -111,6 +112,10 @@ class SignalLedger(Protocol):
 
     Every method raises OSError where the ledger cannot be read or written.
     """
+
+    @property
+    def wakes(self) -> WakeStore:
+        """The wakes, which are kept beside the signals."""
 
     def put(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Insert entries, or move those that are there; all or none.

@@ -156,6 +156,8 @@ class ThreadCommand:
         self.process: LocalCommand | RemoteCommand | None = None
         self.is_ordered = False
         """Its start was ordered: it may run, and print, before `process` is known."""
+        self.is_cut_off = False
+        """It ran when its thread was put away, and was ended for that."""
         self._notes: list[str] = []
         self.recorder = recorder
         self._output = KeptOutput()
@@ -606,6 +608,7 @@ class ThreadCommands:
         self._closed = True
         async with anyio.create_task_group() as tasks:
             for command in list(self._commands.values()):
+                command.is_cut_off = command.exit_code is None
                 tasks.start_soon(_stop, command)
 
 

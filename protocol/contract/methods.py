@@ -266,6 +266,9 @@ METHODS: Mapping[str, MethodSpec] = {
     "thread/turns/list": method("threads.history", "ThreadTurnsList", READS, THREAD_READ),
     "thread/unarchive": method("threads.changes", "ThreadUnarchive", LOGS, THREAD),
     "thread/unsubscribe": method("threads.changes", "ThreadUnsubscribe", CONNECTION, THREAD),
+    "thread/wake/cancel": ours("signals.wakes", "ThreadWakeCancel", SETS, THREAD),
+    "thread/wake/list": ours("signals.wakes", "ThreadWakeList", READS, FREE),
+    "thread/wake/set": ours("signals.wakes", "ThreadWakeSet", MAKES, THREAD),
     "threadSection/create": method("organization.sections", "ThreadSectionCreate", MAKES, SECTIONS),
     "threadSection/delete": method("organization.sections", "ThreadSectionDelete", SETS, SECTIONS),
     "threadSection/list": method(
@@ -424,6 +427,9 @@ NOTIFICATIONS: Mapping[str, NotificationSpec] = {
         "turns.notifications", "ThreadTokenUsageUpdatedNotification"
     ),
     "thread/unarchived": NotificationSpec("threads.notifications", "ThreadUnarchivedNotification"),
+    "thread/wake/changed": NotificationSpec(
+        "signals.wakes", "ThreadWakeChangedNotification", experimental=True, extension=True
+    ),
     "turn/completed": NotificationSpec("turns.notifications", "TurnCompletedNotification"),
     "turn/diff/updated": NotificationSpec("turns.notifications", "TurnDiffUpdatedNotification"),
     "turn/moderationMetadata": NotificationSpec(

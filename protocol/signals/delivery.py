@@ -88,6 +88,18 @@ RecipientState = TypeAliasType(
 """What the thread was when the signal came; the last two refuse it."""
 
 
+WakeMode = TypeAliasType("WakeMode", Literal["wake", "queue"])
+"""`wake` begins a turn, behind the one that runs; `queue` waits for the next model request."""
+
+WakeState = TypeAliasType("WakeState", Literal["armed", "fired", "delivered", "cancelled", "lost"])
+"""How far a wake has come.
+
+It waits for its event; the event came, which is on disk; its signal is in the history of the
+thread. The last two are other ends: a client or the end of the thread cancelled it, or its process
+has gone with its server. A timer with `everySecs` is armed again once it was delivered.
+"""
+
+
 class SignalError(WireModel):
     """Why a signal failed, did not wake its thread, or got no answer from its turn."""
 

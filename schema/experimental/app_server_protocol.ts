@@ -1183,6 +1183,18 @@ export type ClientRequest = {
   id: RequestId;
   params: ThreadUnsubscribeParams;
 } | {
+  method: "thread/wake/cancel";
+  id: RequestId;
+  params: ThreadWakeCancelParams;
+} | {
+  method: "thread/wake/list";
+  id: RequestId;
+  params: ThreadWakeListParams;
+} | {
+  method: "thread/wake/set";
+  id: RequestId;
+  params: ThreadWakeSetParams;
+} | {
   method: "threadSection/create";
   id: RequestId;
   params: ThreadSectionCreateParams;
@@ -2371,6 +2383,9 @@ export type FileUpdateChange = {
   /** A unified diff for an update; the file's text if it is added or deleted. */
   diff: string;
 };
+
+/** What has to happen to a file. */
+export type FileWakeChange = "created" | "modified" | "deleted" | "any";
 
 /** The ChatGPT workspace, or workspaces, that a login must belong to. */
 export type ForcedChatgptWorkspaceIds = string | Array<string>;
@@ -5840,6 +5855,9 @@ export type ServerNotification = {
   method: "thread/unarchived";
   params: ThreadUnarchivedNotification;
 } | {
+  method: "thread/wake/changed";
+  params: ThreadWakeChangedNotification;
+} | {
   method: "turn/completed";
   params: TurnCompletedNotification;
 } | {
@@ -8014,6 +8032,61 @@ export type ThreadUsageBreakdownGroup = {
   totalTokens: number | null;
 };
 
+/** Cancel a wake; a second time it changes nothing. */
+export type ThreadWakeCancelParams = {
+  _meta?: RequestMeta | null;
+  threadId: string;
+  wakeId: string;
+};
+
+/** The wake, its state `cancelled`. */
+export type ThreadWakeCancelResponse = {
+  wake: Wake;
+};
+
+/** A wake has come further. */
+export type ThreadWakeChangedNotification = {
+  threadId: string;
+  wakeId: string;
+  state: "armed" | "fired" | "delivered" | "cancelled" | "lost";
+  /** When, Unix milliseconds. */
+  atMs: number;
+  signalId: string | null;
+  error: SignalError | null;
+};
+
+/** Page through wakes, newest first. */
+export type ThreadWakeListParams = {
+  /** Null lists those of all threads. */
+  threadId?: string | null;
+  state?: WakeState | null;
+  /** Opaque, from `nextCursor` of the page before. */
+  cursor?: string | null;
+  /** Wakes a page; null lets the server choose, 0 counts as 1. */
+  limit?: number | null;
+};
+
+/** One page; `next_cursor` is null at the end. */
+export type ThreadWakeListResponse = {
+  data: Array<Wake>;
+  nextCursor: string | null;
+};
+
+/** Have a thread woken by an event. */
+export type ThreadWakeSetParams = {
+  _meta?: RequestMeta | null;
+  threadId: string;
+  source: WakeSource;
+  /** What the model reads of it; at most 1 KiB of UTF-8. */
+  note?: string;
+  mode?: WakeMode;
+};
+
+/** The wake, armed and on disk. */
+export type ThreadWakeSetResponse = {
+  wake: Wake;
+};
+
 /** Tokens as the model's API counts them. */
 export type TokenUsageBreakdown = {
   totalTokens: number;
@@ -8425,6 +8498,56 @@ export type W3cTraceContext = {
   tracestate: string | null;
 };
 
+/** One wake of a thread. Times are Unix milliseconds. */
+export type Wake = {
+  id: string;
+  threadId: string;
+  source: WakeSource;
+  note: string;
+  mode: WakeMode;
+  state: WakeState;
+  setAtMs: number;
+  changedAtMs: number;
+  /** When a timer wakes; null for others, and once it is over. */
+  nextAtMs: number | null;
+  /** Id of its last signal, of the source `app-server wake`: `signal/read` has the receipt. */
+  signalId: string | null;
+  /** Why it was cancelled, or is lost. */
+  error: SignalError | null;
+};
+
+/** `wake` begins a turn, behind the one that runs; `queue` waits for the next model request. */
+export type WakeMode = "wake" | "queue";
+
+/** Which event wakes a thread. */
+export type WakeSource = {
+  type: "timer";
+  /** Unix milliseconds; with `everySecs` the first time, which is one interval away if null. */
+  atMs?: number | null;
+  /** Seconds between two wakes, at least 60; null wakes once. */
+  everySecs?: number | null;
+  /** With `everySecs`: nothing wakes after this; Unix milliseconds. */
+  untilMs?: number | null;
+} | {
+  type: "process";
+  /** From `thread/backgroundTerminals/list`. */
+  processId: string;
+} | {
+  type: "file";
+  /** Absolute; a folder changes when something directly in it comes or goes. */
+  path: string;
+  change: FileWakeChange;
+};
+
+/**
+ * How far a wake has come.
+ *
+ * It waits for its event; the event came, which is on disk; its signal is in the history of the
+ * thread. The last two are other ends: a client or the end of the thread cancelled it, or its process
+ * has gone with its server. A timer with `everySecs` is armed again once it was delivered.
+ */
+export type WakeState = "armed" | "fired" | "delivered" | "cancelled" | "lost";
+
 /** Something the user should know that stopped nothing. */
 export type WarningNotification = {
   /** Null when no single thread is concerned. */
@@ -8640,6 +8763,9 @@ export interface ClientRequests {
   "thread/turns/list": { params: ThreadTurnsListParams; result: ThreadTurnsListResponse };
   "thread/unarchive": { params: ThreadUnarchiveParams; result: ThreadUnarchiveResponse };
   "thread/unsubscribe": { params: ThreadUnsubscribeParams; result: ThreadUnsubscribeResponse };
+  "thread/wake/cancel": { params: ThreadWakeCancelParams; result: ThreadWakeCancelResponse };
+  "thread/wake/list": { params: ThreadWakeListParams; result: ThreadWakeListResponse };
+  "thread/wake/set": { params: ThreadWakeSetParams; result: ThreadWakeSetResponse };
   "threadSection/create": { params: ThreadSectionCreateParams; result: ThreadSectionCreateResponse };
   "threadSection/delete": { params: ThreadSectionDeleteParams; result: ThreadSectionDeleteResponse };
   "threadSection/list": { params: ThreadSectionListParams; result: ThreadSectionListResponse };
@@ -8735,6 +8861,7 @@ export interface ServerNotifications {
   "thread/status/changed": ThreadStatusChangedNotification;
   "thread/tokenUsage/updated": ThreadTokenUsageUpdatedNotification;
   "thread/unarchived": ThreadUnarchivedNotification;
+  "thread/wake/changed": ThreadWakeChangedNotification;
   "turn/completed": TurnCompletedNotification;
   "turn/diff/updated": TurnDiffUpdatedNotification;
   "turn/moderationMetadata": TurnModerationMetadataNotification;

@@ -280,7 +280,7 @@ def test_what_no_log_has_is_on_the_disk_when_it_was_put(
 ) -> None:
     ledger.put([entry(stage, stage=stage) for stage in stages])
     # https://sqlite.org/pragma.html#pragma_synchronous: 1 is NORMAL, 2 is FULL.
-    with ledger._open() as database:
+    with ledger.transaction() as database:
         assert database.execute("PRAGMA synchronous").fetchone() == (synchronous,)
 
 

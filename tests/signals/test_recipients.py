@@ -182,7 +182,11 @@ class Tasks:
 def lazy_signals(home: Path, tasks: Tasks) -> LazySignals:
     sessions = SimpleNamespace(log_followers=[])
     ports = SimpleNamespace(
-        store=None, sessions=sessions, clock=None, notifier=None, configuration=None
+        store=None,
+        sessions=sessions,
+        clock=None,
+        notifier=SimpleNamespace(followers=[]),
+        configuration=None,
     )
     return LazySignals(
         FileSignals(home), cast(anyio.abc.TaskGroup, tasks), cast(SignalPorts, ports)
@@ -220,10 +224,10 @@ async def test_a_home_with_signals_goes_on_with_them_after_a_start(tmp_path: Pat
     tasks = Tasks()
     signals = lazy_signals(tmp_path, tasks)
     await signals.resume()
-    assert tasks.started == ["run"]
+    assert tasks.started == ["run", "run"]
     assert (await signals.stages(), signals.unseen()) == ({"accepted": 1}, [1])
     assert await signals.get() is await signals.get()
-    assert tasks.started == ["run"]
+    assert tasks.started == ["run", "run"]
     await signals.aclose()
     assert os.listdir("/dev/fd") == before
 

@@ -248,8 +248,9 @@ async def serve(
     """Run a server on `home` while the context lasts; `config` is added to its config.toml.
 
     It has no extensions but the given ones; the apps of ChatGPT only `with_apps`. With
-    `watches_files` idle threads follow edits of files, too.
+    `watches_files` idle threads follow edits of files, too; a `clock` stands in for the machine's.
     """
+    clock = settings.pop("clock", None)
     async with (model or ScriptedModel()).serve() as scripted:
         write_config(home, scripted.url, config)
         requirements = home / REQUIREMENTS
@@ -263,7 +264,7 @@ async def serve(
         )
         if extensions is None and not with_apps:
             extensions = ExtensionRegistry()
-        app = AppServer(options, extensions=extensions, apps=apps)
+        app = AppServer(options, extensions=extensions, apps=apps, clock=clock)
         ready: asyncio.Future[Sequence[str]] = asyncio.get_running_loop().create_future()
         task = asyncio.create_task(app.run(ready.set_result))
         try:

@@ -55,6 +55,14 @@ from app_server.threads.usage import (
     UsageSums,
     sum_of_turns,
 )
+from app_server.threads.wakes import (
+    KEEP_MS,
+    MAX_FILES_OF_HOME,
+    MAX_OF_THREAD,
+    StoredWake,
+    TooManyWakes,
+)
+from protocol.cursors import InvalidCursor
 from protocol.log.filing import SectionPut
 from protocol.log.metadata import SectionChanged
 from protocol.log.rollout import (
@@ -70,6 +78,7 @@ from protocol.log.rollout import (
 from protocol.threads.thread import ThreadSection
 from protocol.turns.items import ThreadItem
 from protocol.turns.turn import TokenUsageBreakdown
+from tests.support.harness import claim
 from tests.support.receiver.stages import entry
 from tests.support.threads.stores import CLOCK, QUERY, created, raw, user_message
 
@@ -422,6 +431,67 @@ async def test_the_ledger_is_that_of_all_servers(opened: Opener) -> None:
         assert (ledger.stages(), ledger.open_entries("other")) == ({"seen": 1}, [])
         theirs.close()
         ledger.close()
+
+
+@claim("wakes:store")
+async def test_wakes_are_those_of_all_servers_and_one_moves_each(opened: Opener) -> None:
+    async with opened() as one, opened() as other:
+        ledger, theirs = await one.signals.open(), await other.signals.open()
+        once = timer("a", at_ms=1000)
+        every = timer("b", at_ms=61_000, every_ms=60_000)
+        waiting = replace(timer("c", at_ms=None), kind="process", seen="make")
+        for wake in (once, every, waiting):
+            ledger.wakes.add(wake)
+        look = theirs.wakes.look(1000, 10)
+        assert [numbered.id for numbered in look.due] == ["a"]
+        assert (look.next_ms, [wake.id for wake in look.waiting]) == (61_000, ["c"])
+        fired = replace(once, state="fired", fires=1, text="it is time", look_at_ms=2000)
+        assert theirs.wakes.move(once, fired)
+        assert not ledger.wakes.move(once, fired)
+        found = ledger.wakes.find("a")
+        assert found is not None
+        assert replace(found, number=None) == fired
+        assert ledger.wakes.find("z") is None
+        ledger.wakes.clock_set_back(500)
+        assert [wake.id for wake in ledger.wakes.look(500, 10).due] == ["a"]
+        assert ledger.wakes.look(500, 10).next_ms == 60_500
+        first = theirs.wakes.page("t", None, None, 2)
+        assert [wake.id for wake in first.wakes] == ["c", "b"]
+        rest = theirs.wakes.page("t", None, first.next_cursor, 2)
+        assert ([wake.id for wake in rest.wakes], rest.next_cursor) == (["a"], None)
+        assert [wake.id for wake in theirs.wakes.page(None, "fired", None, 2).wakes] == ["a"]
+        with pytest.raises(InvalidCursor):
+            theirs.wakes.page(None, None, "x", 1)
+        assert theirs.wakes.move(fired, replace(fired, state="delivered", text=""))
+        assert ledger.wakes.forget_old(KEEP_MS) == 0
+        assert ledger.wakes.forget_old(KEEP_MS + 1001) == 1
+        for number in range(MAX_FILES_OF_HOME):
+            ledger.wakes.add(replace(timer(f"f{number}", None), kind="file", thread_id=f"{number}"))
+        with pytest.raises(TooManyWakes, match="on files of a home"):
+            ledger.wakes.add(replace(timer("g", None), kind="file"))
+        for number in range(MAX_OF_THREAD - 2):
+            ledger.wakes.add(timer(f"t{number}", 1))
+        with pytest.raises(TooManyWakes, match="of a thread"):
+            theirs.wakes.add(timer("u", 1))
+        theirs.close()
+        ledger.close()
+
+
+def timer(name: str, at_ms: int | None, every_ms: int | None = None) -> StoredWake:
+    return StoredWake(
+        id=name,
+        thread_id="t",
+        kind="timer",
+        source='{"type":"timer"}',
+        note="look",
+        mode="wake",
+        state="armed",
+        set_at_ms=1000,
+        changed_at_ms=1000,
+        at_ms=at_ms,
+        every_ms=every_ms,
+        look_at_ms=at_ms,
+    )
 
 
 def unnumbered(found: Entry) -> Entry:

@@ -31,7 +31,9 @@ from app_server.runtime.files.sqlite import (
     set_aside,
     version_of,
 )
+from app_server.threads.files import wakes
 from app_server.threads.files.locks import short_lock
+from app_server.threads.files.wakes import FileWakes
 from app_server.threads.ledger import (
     KEEP_MS,
     LOGGED_STAGES,
@@ -42,6 +44,7 @@ from app_server.threads.ledger import (
     page_of_entries,
     parse_entry_cursor,
 )
+from app_server.threads.wakes import StoredWake
 from protocol.signals.delivery import OPEN_STAGES, SignalStage
 
 logger = logging.getLogger(__name__)
@@ -130,6 +133,7 @@ class Ledger:
         self._checked_bytes = checked_bytes
         self._lock = threading.Lock()
         self._set_aside_at = float("-inf")
+        self.wakes = FileWakes(self)
         with _failures():
             self._open_file()
 
@@ -154,6 +158,7 @@ class Ledger:
             rows = _readable_rows(kept)
             with database:
                 database.executemany(_PUT, rows)
+                database.executemany(wakes.INSERT, _readable_wakes(kept))
         except BaseException:
             database.close()
             raise
@@ -185,7 +190,7 @@ class Ledger:
         """
         is_in_log = all(entry.stage in LOGGED_STAGES for entry in entries)
         ahead = []
-        with self._open() as database:
+        with self.transaction() as database:
             database.execute(f"PRAGMA synchronous = {'NORMAL' if is_in_log else 'FULL'}")
             for entry in entries:
                 written = database.execute(_PUT, astuple(entry)[: len(_COLUMNS)])
@@ -196,14 +201,14 @@ class Ledger:
     @_once_more
     def find(self, source: str, signal_id: str) -> Entry | None:
         """Return one entry, or None."""
-        with self._open() as database:
+        with self.transaction() as database:
             row = _row(database, source, signal_id)
         return None if row is None else _entry(row)
 
     @_once_more
     def version(self) -> object:
         """Return a value that differs once another server has written, or the file is another."""
-        with self._open() as database:
+        with self.transaction() as database:
             (version,) = database.execute("PRAGMA data_version").fetchone()
             return self._file, version
 
@@ -211,14 +216,14 @@ class Ledger:
     def open_entries(self, thread_id: str | None = None) -> list[Entry]:
         """Return the entries, perhaps of one thread, that may still change, in their order."""
         of_thread, values = ("", ()) if thread_id is None else (" AND thread_id = ?", (thread_id,))
-        with self._open() as database:
+        with self.transaction() as database:
             found = database.execute(f"{_SELECT} WHERE {_OPEN}{of_thread} ORDER BY number", values)
             return [_entry(row) for row in found]
 
     @_once_more
     def stages(self) -> dict[str, int]:
         """Count the entries by stage; stages without any are left out."""
-        with self._open() as database:
+        with self.transaction() as database:
             return dict(database.execute("SELECT stage, count(*) FROM signals GROUP BY stage"))
 
     @_once_more
@@ -227,7 +232,7 @@ class Ledger:
 
         Those of later times were begun before the clock was set back, nobody knows how long ago.
         """
-        with self._open() as database:
+        with self.transaction() as database:
             (count,) = database.execute(
                 "SELECT count(DISTINCT coalesce(turn_id, id)) FROM signals "
                 "WHERE thread_id = ? AND source = ? AND woken_at_ms > ? AND woken_at_ms <= ?",
@@ -252,7 +257,7 @@ class Ledger:
         if cursor is not None:
             conditions["number < ?"] = parse_entry_cursor(cursor)
         where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-        with self._open() as database:
+        with self.transaction() as database:
             rows = database.execute(
                 f"{_SELECT} {where} ORDER BY number DESC LIMIT ?",
                 (*conditions.values(), limit + 1),
@@ -262,7 +267,7 @@ class Ledger:
     @_once_more
     def forget_old(self, now_ms: int) -> int:
         """Remove what has been over for long, or is beyond the number kept; return how many."""
-        with self._open() as database:
+        with self.transaction() as database:
             removed = database.execute(
                 f"DELETE FROM signals WHERE NOT {_OPEN} AND (at_ms < ? OR number <= "
                 f"coalesce((SELECT number FROM signals WHERE NOT {_OPEN} "
@@ -272,7 +277,13 @@ class Ledger:
             return removed.rowcount
 
     @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """Lend the database for one transaction.
+
+        Raises:
+            LedgerReplaced: it was damaged, and nothing was done; the next call has a new one.
+            LedgerFailed
+        """
         with self._lock, _failures():
             if identity(self._path) != self._file:
                 # Another process has set it aside.
@@ -323,6 +334,8 @@ def open_database(path: Path, checked_bytes: int) -> sqlite3.Connection:
     try:
         if version_of(database) == 0:
             database.executescript(_SCHEMA)
+        # A ledger of the time before wakes has no such table.
+        database.executescript(wakes.SCHEMA)
         _check(database, path, checked_bytes)
     except BaseException:
         database.close()
@@ -342,20 +355,37 @@ def _check(database: sqlite3.Connection, path: Path, checked_bytes: int) -> None
 
 
 def _readable_rows(path: Path) -> list[tuple[Any, ...]]:
-    """Read what can be read of a damaged ledger, from both ends."""
-    check = TypeAdapter(Entry).validate_python
+    """Read what can be read of a damaged ledger."""
+
+    def check(row: dict[str, Any]) -> None:
+        TypeAdapter(Entry).validate_python(row)
+        if row["item"]:
+            from_json(row["item"])
+
+    return _readable(path, _SELECT, _COLUMNS, check)
+
+
+def _readable_wakes(path: Path) -> list[tuple[Any, ...]]:
+    def check(row: dict[str, Any]) -> None:
+        TypeAdapter(StoredWake).validate_python(row)
+        from_json(row["source"])
+
+    return _readable(path, wakes.SELECT, wakes.COLUMNS, check)
+
+
+def _readable(
+    path: Path, select: str, columns: Sequence[str], check: Callable[[dict[str, Any]], None]
+) -> list[tuple[Any, ...]]:
+    """Read the rows of a table that pass a check, which raises ValueError, from both ends."""
     found: dict[Any, tuple[Any, ...]] = {}
     for order in ("ASC", "DESC"):
         with (
             suppress(sqlite3.Error, UnicodeDecodeError, OSError),
             closing(connect_to_read(path)) as database,
         ):
-            for *values, number in database.execute(f"{_SELECT} ORDER BY number {order}"):
-                row = dict(zip(_COLUMNS, values, strict=True))
+            for *values, number in database.execute(f"{select} ORDER BY number {order}"):
                 with suppress(ValueError):
-                    check(row)
-                    if row["item"]:
-                        from_json(row["item"])
+                    check(dict(zip(columns, values, strict=True)))
                     found[number] = tuple(values)
     return [found[number] for number in sorted(found)]
 

@@ -30,8 +30,9 @@ from app_server.threads.log.reading import Log, load_state, scan_lines
 from app_server.threads.log.state import NotARollout
 from app_server.threads.postgresql.copying import DatabaseCopy
 from app_server.threads.postgresql.database import Database
-from app_server.threads.postgresql.ledger import PostgresLedger
+from app_server.threads.postgresql.signals.ledger import PostgresLedger
 from app_server.threads.rows import ThreadRow
+from app_server.threads.wakes import StoredWake, WakeStore
 
 ROW_BYTES = 1 << 20
 """Bytes of lines that an import puts into one row, but for a longer line."""
@@ -172,9 +173,10 @@ def _import_filing(path: Path, target: DatabaseCopy, copied: Copied) -> None:
 def _import_signals(path: Path, database: Database) -> int:
     if not path.exists():
         return 0
-    source = Ledger(path)
+    source, target = Ledger(path), PostgresLedger(database)
     try:
-        return _put(_entries(source), PostgresLedger(database))
+        _copy_wakes(source.wakes, target.wakes)
+        return _put(_entries(source), target)
     finally:
         source.close()
 
@@ -195,6 +197,21 @@ def _put(entries: Sequence[Entry], ledger: SignalLedger) -> int:
     for first in range(0, len(entries), PAGE):
         ledger.put(entries[first : first + PAGE])
     return len(entries)
+
+
+def _copy_wakes(source: WakeStore, target: WakeStore) -> None:
+    """Copy the wakes that are open, and not there yet, oldest first."""
+    found: list[StoredWake] = []
+    cursor = None
+    while True:
+        page = source.page(None, None, cursor, PAGE)
+        found += [wake for wake in page.wakes if wake.is_open]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    for wake in reversed(found):
+        if target.find(wake.id) is None:
+            target.add(wake)
 
 
 def export_home(database: Database, home: Path, say: Say) -> Copied:
@@ -249,11 +266,13 @@ def _export_filing(lines: Sequence[bytes], path: Path, copied: Copied) -> None:
 
 
 def _export_signals(database: Database, path: Path) -> int:
-    entries = _entries(PostgresLedger(database))
-    if not entries:
+    source = PostgresLedger(database)
+    entries = _entries(source)
+    if not entries and not source.wakes.page(None, None, None, 1).wakes:
         return 0
     ledger = Ledger(path)
     try:
+        _copy_wakes(source.wakes, ledger.wakes)
         return _put(entries, ledger)
     finally:
         ledger.close()

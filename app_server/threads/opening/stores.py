@@ -28,9 +28,9 @@ from app_server.threads.store import ThreadStore
 if TYPE_CHECKING:
     from app_server.threads.postgresql.database import Database
     from app_server.threads.postgresql.environments import PostgresEnvironments
-    from app_server.threads.postgresql.ledger import PostgresSignals
     from app_server.threads.postgresql.news import PostgresNews
     from app_server.threads.postgresql.outbox import PostgresNotifications
+    from app_server.threads.postgresql.signals.ledger import PostgresSignals
     from app_server.threads.postgresql.store import PostgresStore
 
 
@@ -105,9 +105,9 @@ class _Postgresql(NamedTuple):
 def _postgresql() -> _Postgresql:
     from app_server.threads.postgresql.database import Database
     from app_server.threads.postgresql.environments import PostgresEnvironments
-    from app_server.threads.postgresql.ledger import PostgresSignals
     from app_server.threads.postgresql.news import PostgresNews
     from app_server.threads.postgresql.outbox import PostgresNotifications
+    from app_server.threads.postgresql.signals.ledger import PostgresSignals
     from app_server.threads.postgresql.store import PostgresStore
 
     return _Postgresql(

@@ -21,6 +21,7 @@ TABLES = (
     "named",
     "signals",
     "ledgers",
+    "wakes",
     "filing",
     "environments",
     "notifications",

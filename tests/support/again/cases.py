@@ -119,6 +119,8 @@ def requests(scene: Scene) -> dict[str, Any]:
         "thread/shellCommand": {**idle, "command": "true"},
         "thread/start": {"cwd": here},
         "thread/unarchive": {"threadId": scene.archived},
+        "thread/wake/cancel": {**idle, "wakeId": "none"},
+        "thread/wake/set": {**idle, "source": {"type": "timer", "everySecs": 3600}},
         "threadSection/create": {"name": "A section"},
         "threadSection/delete": {"sectionId": scene.section_id},
         "threadSection/update": {"sectionId": scene.section_id, "name": "Another"},

@@ -14,7 +14,6 @@ from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state import begin
 from app_server.threads.nodes import ALONE
 from app_server.threads.postgresql.database import AsyncConnection, Database, OneConnection
-from app_server.threads.postgresql.ledger import PostgresSignals
 from app_server.threads.postgresql.nodes import PostgresNodes
 from app_server.threads.postgresql.records import (
     MAX_BYTES,
@@ -24,6 +23,7 @@ from app_server.threads.postgresql.records import (
     DatabaseWriter,
     GroupAppender,
 )
+from app_server.threads.postgresql.signals.ledger import PostgresSignals
 from app_server.threads.postgresql.store import PostgresStore
 from protocol.log.rollout import HistoryAppended, NameChanged, SignalMark, render_record
 from tests.support.harness import WAIT_S

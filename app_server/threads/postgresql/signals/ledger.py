@@ -20,6 +20,7 @@ from app_server.threads.ledger import (
     parse_entry_cursor,
 )
 from app_server.threads.postgresql.database import Connection, Database, storable
+from app_server.threads.postgresql.signals.wakes import PostgresWakes
 from protocol.signals.delivery import OPEN_STAGES, SignalStage
 
 _COLUMNS = [column.name for column in fields(Entry) if column.name != "number"]
@@ -89,6 +90,7 @@ class PostgresLedger:
         """Of the signals that are over the newest `max_over` are kept."""
         self._database = database
         self._max_over = max_over
+        self.wakes = PostgresWakes(database)
         with self._database.transaction() as connection:
             _bump(connection)
 

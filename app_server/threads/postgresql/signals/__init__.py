@@ -1,0 +1,1 @@
+"""The ledger of signals and the wakes of threads, in the database. Blocks."""

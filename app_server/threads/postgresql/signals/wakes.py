@@ -1,0 +1,155 @@
+"""The wakes of threads in the database. Blocks.
+
+Source: docs/wakes.md, "On disk".
+"""
+
+from collections.abc import Sequence
+from dataclasses import astuple, fields
+from typing import Any
+
+from app_server.threads.postgresql.database import Connection, Database, storable
+from app_server.threads.wakes import (
+    KEEP_MS,
+    MAX_FILES_OF_HOME,
+    MAX_OF_HOME,
+    MAX_OF_THREAD,
+    MAX_OVER,
+    Look,
+    StoredWake,
+    TooManyWakes,
+    WakePage,
+    page_of_wakes,
+    parse_wake_cursor,
+)
+from protocol.signals.delivery import WakeState
+
+_COLUMNS = [column.name for column in fields(StoredWake) if column.name != "number"]
+_NAMES = ", ".join(_COLUMNS)
+_OPEN = "(state IN ('armed', 'fired') OR text <> '')"
+_OWN = "tenant = (SELECT current_tenant())"
+_SELECT = f"SELECT {_NAMES}, number FROM wakes WHERE {_OWN}"
+_INSERT = f"INSERT INTO wakes ({_NAMES}) VALUES ({', '.join(['%s'] * len(_COLUMNS))})"
+_MOVE = (
+    f"UPDATE wakes SET {', '.join(f'{name} = %s' for name in _COLUMNS)} "
+    f"WHERE {_OWN} AND id = %s AND state = %s AND fires = %s"
+)
+_REPEATED_BACK = (
+    f"UPDATE wakes SET at_ms = %s + every_ms, look_at_ms = %s + every_ms WHERE {_OWN} "
+    "AND state = 'armed' AND look_at_ms > %s + every_ms "
+    "AND (fires > 0 OR at_ms = set_at_ms + every_ms)"
+)
+_TRIED_BACK = (
+    f"UPDATE wakes SET look_at_ms = %s WHERE {_OWN} AND state <> 'armed' AND look_at_ms > %s"
+)
+
+
+class PostgresWakes:
+    """Wakes in a table; every method raises StoreUnavailable."""
+
+    def __init__(self, database: Database) -> None:
+        """Take the database, which the store of threads opens and closes."""
+        self._database = database
+
+    def add(self, wake: StoredWake) -> None:
+        """Insert an armed wake; see WakeStore.add."""
+        with self._database.transaction() as connection:
+            _require_room(connection, wake)
+            connection.execute(_INSERT.encode(), _values(wake))
+
+    def move(self, before: StoredWake, after: StoredWake) -> bool:
+        """Replace a wake that is as `before` says; see WakeStore.move."""
+        values = [*_values(after), before.id, before.state, before.fires]
+        with self._database.transaction() as connection:
+            return connection.execute(_MOVE.encode(), values).rowcount > 0
+
+    def find(self, wake_id: str) -> StoredWake | None:
+        """Return one wake, or None."""
+        with self._database.connection() as connection:
+            row = connection.execute(f"{_SELECT} AND id = %s".encode(), (wake_id,)).fetchone()
+        return None if row is None else _wake(row)
+
+    def page(
+        self, thread_id: str | None, state: WakeState | None, cursor: str | None, limit: int
+    ) -> WakePage:
+        """Return one page, newest first; see WakeStore.page."""
+        conditions: dict[str, Any] = {}
+        if thread_id is not None:
+            conditions["thread_id = %s"] = thread_id
+        if state is not None:
+            conditions["state = %s"] = state
+        if cursor is not None:
+            conditions["number < %s"] = parse_wake_cursor(cursor)
+        where = "".join(f" AND {condition}" for condition in conditions)
+        statement = f"{_SELECT}{where} ORDER BY number DESC LIMIT %s"
+        with self._database.connection() as connection:
+            found = connection.execute(statement.encode(), [*conditions.values(), limit + 1])
+            return page_of_wakes([_wake(row) for row in found], limit)
+
+    def look(self, now_ms: int, limit: int) -> Look:
+        """Return what there is to do at a time; see WakeStore.look."""
+        with self._database.connection() as connection:
+            due = connection.execute(
+                f"{_SELECT} AND look_at_ms <= %s ORDER BY look_at_ms LIMIT %s".encode(),
+                (now_ms, limit),
+            ).fetchall()
+            next_ms = _one(
+                connection,
+                f"SELECT min(look_at_ms) FROM wakes WHERE {_OWN} AND look_at_ms > %s",
+                (now_ms,),
+            )
+            waiting = connection.execute(
+                f"{_SELECT} AND state = 'armed' AND kind <> 'timer'".encode()
+            ).fetchall()
+        return Look([_wake(row) for row in due], next_ms, [_wake(row) for row in waiting])
+
+    def clock_set_back(self, now_ms: int) -> None:
+        """Bring times near that would come much later; see WakeStore.clock_set_back."""
+        with self._database.transaction() as connection:
+            connection.execute(_REPEATED_BACK.encode(), (now_ms, now_ms, now_ms))
+            connection.execute(_TRIED_BACK.encode(), (now_ms, now_ms))
+
+    def forget_old(self, now_ms: int) -> int:
+        """Remove what has been over for long, or is beyond the number kept; return how many."""
+        statement = (
+            f"DELETE FROM wakes WHERE {_OWN} AND NOT {_OPEN} AND (changed_at_ms < %s OR number <= "
+            f"coalesce((SELECT number FROM wakes WHERE {_OWN} AND NOT {_OPEN} "
+            "ORDER BY number DESC LIMIT 1 OFFSET %s), 0))"
+        )
+        with self._database.transaction() as connection:
+            values = (now_ms - KEEP_MS, MAX_OVER)
+            return connection.execute(statement.encode(), values).rowcount
+
+
+def _require_room(connection: Connection, wake: StoredWake) -> None:
+    """Check the bounds of the thread and of the database.
+
+    Raises:
+        TooManyWakes
+    """
+    bounds: list[tuple[str, Sequence[str], int, str]] = [
+        ("thread_id = %s", (wake.thread_id,), MAX_OF_THREAD, "of a thread"),
+        ("true", (), MAX_OF_HOME, "of a home"),
+    ]
+    if wake.kind == "file":
+        bounds.append(("kind = 'file'", (), MAX_FILES_OF_HOME, "on files of a home"))
+    for condition, values, bound, what in bounds:
+        count = _one(
+            connection,
+            f"SELECT count(*) FROM wakes WHERE {_OWN} AND {condition} AND {_OPEN}",
+            values,
+        )
+        if count is not None and count >= bound:
+            raise TooManyWakes(f"at most {bound} wakes {what} may be open")
+
+
+def _one(connection: Connection, statement: str, values: Sequence[Any]) -> int | None:
+    row = connection.execute(statement.encode(), list(values)).fetchone()
+    return None if row is None or row[0] is None else int(row[0])
+
+
+def _values(wake: StoredWake) -> list[Any]:
+    return [storable(value) for value in astuple(wake)[: len(_COLUMNS)]]
+
+
+def _wake(row: Sequence[Any]) -> StoredWake:
+    return StoredWake(**dict(zip([*_COLUMNS, "number"], row, strict=True)))

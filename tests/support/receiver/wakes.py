@@ -1,0 +1,73 @@
+"""Wakes of threads, as a client sets and follows them."""
+
+import time
+from typing import Any
+
+import anyio
+
+from app_server.runtime.clock import SystemClock
+from protocol.signals.frame import END, OPENING
+from tests.support.harness import WAIT_S, WireClient
+
+HOUR_MS = 3_600_000
+
+
+class SetClock(SystemClock):
+    """The machine's clock, set forward by some milliseconds, or back."""
+
+    def __init__(self) -> None:
+        self.by_ms = 0
+
+    def now_ms(self) -> int:
+        """Return Unix milliseconds."""
+        return super().now_ms() + self.by_ms
+
+
+def soon_ms(after_ms: int = 1500) -> int:
+    """Return a time that comes in a moment."""
+    return time.time_ns() // 1_000_000 + after_ms
+
+
+async def set_wake(client: WireClient, thread_id: str, source: dict[str, Any], **more: Any) -> Any:
+    """Set a wake, and return it."""
+    params = {"threadId": thread_id, "source": source, "note": "look", **more}
+    return (await client.call("thread/wake/set", params))["wake"]
+
+
+async def set_timer(client: WireClient, thread_id: str, at_ms: int, **more: Any) -> Any:
+    """Set a timer for a time, and return it."""
+    return await set_wake(client, thread_id, {"type": "timer", "atMs": at_ms}, **more)
+
+
+async def wake_is(client: WireClient, wake_id: str, state: str) -> Any:
+    """Wait until a wake has come to a state, and return the event."""
+    event = await client.wait_for(
+        "thread/wake/changed", lambda p: p["wakeId"] == wake_id and p["state"] == state
+    )
+    return event["params"]
+
+
+async def wakes_of(client: WireClient, thread_id: str | None = None) -> list[Any]:
+    """Return the wakes of a thread, newest first."""
+    page = await client.call("thread/wake/list", {"threadId": thread_id})
+    return list(page["data"])
+
+
+async def reached(client: WireClient, wake: Any, state: str, **members: Any) -> Any:
+    """Ask until a wake has a state, and other members, and return it as it is then."""
+    wanted = {"state": state, **members}
+    with anyio.fail_after(WAIT_S):
+        while True:
+            for found in await wakes_of(client, wake["threadId"]):
+                if found["id"] == wake["id"] and wanted.items() <= found.items():
+                    return found
+            await anyio.sleep(0.01)
+
+
+def framed(wake: Any, signal_type: str, *lines: str) -> str:
+    """Return what the model reads of a wake that has fired."""
+    summary = "\n".join(f"> {line}" for line in lines)
+    return (
+        f'{OPENING}\nsource: "app-server wake"\ntype: "{signal_type}"\nsender: "app-server"\n'
+        f'id: "{wake["id"]}"\nsummary:\n{summary}\n{END}'
+    )
