@@ -159,6 +159,8 @@ def _json_bytes(value: Json) -> int:
 
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
+END_S = 0.05
+"""For the end of a stream whose response is complete; without it the connection is closed."""
 BATCH = 8
 """Events that are given out before streams of other models have their turn."""
 
@@ -194,6 +196,7 @@ async def event_batches(
                 raise
             if events and isinstance(events[-1], ResponseCompleted):
                 yield events
+                await _read_to_end(chunks)
                 return
             if len(events) >= BATCH:
                 yield events
@@ -202,6 +205,13 @@ async def event_batches(
         if events:
             yield events
     yield [piece for event in reader.end() for piece in bounds.take(event, 0)]
+
+
+async def _read_to_end(chunks: AsyncIterator[bytes]) -> None:
+    """Read what comes behind a complete response: the next request can have its connection then."""
+    with anyio.move_on_after(END_S):
+        async for _ in chunks:
+            pass
 
 
 async def _received(

@@ -232,3 +232,20 @@ async def test_a_bug_in_a_turn_ends_it_and_its_cause_is_only_logged(
         assert turn["error"]["message"] == "internal error"
         assert "the secret is 42" in caplog.text
         assert (await client.turn(thread_id, "again"))["status"] == "completed"
+
+
+@claim("model:connection")
+async def test_requests_of_turns_share_a_connection_until_a_stream_stays_open(
+    tmp_path: Path,
+) -> None:
+    stays_open = Gate()
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        await client.turn(thread_id, "one")
+        await client.turn(thread_id, "two")
+        assert len(served.model.connections) == 1
+        served.model.scripts.append([*says("three"), stays_open])
+        await client.turn(thread_id, "three")
+        await client.turn(thread_id, "four")
+        assert len(served.model.connections) == 2
+        stays_open.opened.set()

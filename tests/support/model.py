@@ -115,6 +115,8 @@ class ScriptedModel:
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.paths: list[str] = []
+        self.connections: set[object] = set()
+        """Addresses that requests came from."""
         self.url = ""
         self.response_headers: dict[str, str] = {}
         """Sent with every stream."""
@@ -159,6 +161,7 @@ class ScriptedModel:
         self.requests.append(json.loads(request.body))
         self.headers.append(headers)
         self.paths.append(request.target)
+        self.connections.add(writer.get_extra_info("peername"))
         if self.choose is not None:
             script: Script | Refusal = self.choose(self.requests[-1])
         else:
