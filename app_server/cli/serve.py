@@ -33,6 +33,8 @@ from app_server.transport.guards import (
     ListenerGuards,
     SignedAuth,
     WebSocketAuth,
+    read_shared_secret,
+    read_token_digest,
 )
 
 CAPABILITY, SIGNED = "capability-token", "signed-bearer-token"
@@ -213,9 +215,6 @@ def _capability(options: argparse.Namespace) -> CapabilityAuth:
             f"--ws-auth {CAPABILITY} needs either --ws-token-file or --ws-token-sha256"
         )
     if file is not None:
-        # Most servers read no such file.
-        from app_server.transport.guards import read_token_digest
-
         path = _path(file)
         return CapabilityAuth(_read("--ws-token-file", read_token_digest, path), path)
     if not SHA256.fullmatch(digest.strip()):
@@ -226,9 +225,6 @@ def _capability(options: argparse.Namespace) -> CapabilityAuth:
 def _signed(options: argparse.Namespace) -> SignedAuth:
     if options.ws_shared_secret_file is None:
         raise ValueError(f"--ws-auth {SIGNED} needs --ws-shared-secret-file")
-    # Most servers read no such file.
-    from app_server.transport.guards import read_shared_secret
-
     path = _path(options.ws_shared_secret_file)
     skew = options.ws_max_clock_skew_seconds
     return SignedAuth(

@@ -6,13 +6,12 @@ Source: docs/config.md, "Settings of projects".
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import ModuleType
 
 from app_server.config.config_toml import read_config
+from app_server.config.key_check import ignored_text, refuse_unknown_keys, unknown_in_file
 from app_server.config.values import Config, ConfigError, Document
 from app_server.permissions.trust import project_trust
 from app_server.runtime.files.repository import folders_of_project
-from app_server.runtime.loader import load_from_worker
 
 FOLDER = ".codex"
 FILE = "config.toml"
@@ -128,22 +127,14 @@ def _read(file: Path, disabled_reason: str | None, *, is_strict: bool) -> Projec
         if disabled_reason is None:
             raise
         return None
-    keys, document = load_from_worker(_unknown_keys), config.document
+    document = config.document
     if is_strict and disabled_reason is None:
-        keys.refuse_unknown_keys(config)
-    unknown = keys.unknown_in_file(config)
+        refuse_unknown_keys(config)
+    unknown = unknown_in_file(config)
     ignored = sorted((NOT_OF_PROJECTS - READ_ELSEWHERE) & document.keys())
     kept = {key: value for key, value in document.items() if key not in NOT_OF_PROJECTS}
-    text = keys.ignored_text(unknown) if unknown else None
+    text = ignored_text(unknown) if unknown else None
     return ProjectLayer(file.parent, replace(config, document=kept), ignored, disabled_reason, text)
-
-
-def _unknown_keys() -> ModuleType:
-    # Most threads have no settings of a project.
-
-    from app_server.config import key_check
-
-    return key_check
 
 
 def _reason(file: Path, trust: str | None, config: Config) -> str:

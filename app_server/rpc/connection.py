@@ -15,7 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import anyio
 
@@ -23,8 +23,8 @@ from app_server.observability.log_context import bind_request
 from app_server.rpc.context import ConnectionId, InitializedClient, RequestContext
 from app_server.rpc.hub import Hub
 from app_server.rpc.message_stream import ClientGone, ConnectionLimits, MessageStream
+from app_server.rpc.older_interface.stream import OlderInterface
 from app_server.rpc.outbox import Delta, Outbox
-from app_server.runtime.loader import load
 from protocol.contract.methods import METHODS
 from protocol.contract.specs import FREE, Access, Order
 from protocol.jsonrpc.envelope import (
@@ -45,9 +45,6 @@ from protocol.jsonrpc.errors import MAX_ANSWER_CHARS, RpcError, answer_too_large
 from protocol.jsonrpc.value_count import MAX_VALUES, PIECE_CHARS, ValueCount
 from protocol.server.lifecycle import ClientInfo
 from protocol.thread_ids import usual_form
-
-if TYPE_CHECKING:
-    from app_server.rpc.older_interface.stream import OlderInterface
 
 logger = logging.getLogger(__name__)
 
@@ -634,12 +631,6 @@ def _queue_key(order: Order, request: Request) -> str | None:
     return f"{order.queue}:{usual_form(value)}" if isinstance(value, str) else None
 
 
-def _older_interface() -> "type[OlderInterface]":
-    from app_server.rpc.older_interface.stream import OlderInterface
-
-    return OlderInterface
-
-
 class Conversations:
     """The open JSON-RPC conversations with clients."""
 
@@ -656,8 +647,7 @@ class Conversations:
 
     async def converse(self, stream: MessageStream, requests: Requests) -> None:
         """Hold the conversation with one client, until it or `finish` ends it."""
-        older_interface = await load(_older_interface)
-        client = older_interface(stream)
+        client = OlderInterface(stream)
         await self._hold(RpcConnection(client, requests, self.hub, self._limits))
 
     async def converse_with_node(self, stream: MessageStream, requests: Requests) -> None:

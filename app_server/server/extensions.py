@@ -1,7 +1,6 @@
 """Extensions of a server by plugins and apps, and the skills of its threads."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,12 +17,11 @@ from app_server.extensions.skills.catalog import SkillCatalog
 from app_server.extensions.skills.folders import FoundSkill
 from app_server.host.environments import Environments
 from app_server.rpc.hub import Hub
-from app_server.runtime.loader import Lazy, LoadFailed, load
 from app_server.server.settings import Settings, Substitutes
+from protocol.integrations.skills import SkillsChangedNotification
 
 if TYPE_CHECKING:
     from app_server.handlers.integrations.apps_port import AppsPort
-    from protocol.integrations.skills import SkillsChangedNotification
 
 APPROVALS_OF_APPS = "apps"
 """Target of lasting approvals in the registrations of apps."""
@@ -75,10 +73,9 @@ def join_skills(
     settings: Settings, plugins: Plugins, hub: Hub, background: anyio.abc.TaskGroup
 ) -> SkillCatalog:
     """Find the skills of the user, of projects and of plugins; clients are notified of changes."""
-    event = Lazy("the notification of skills", _load_skills_changed)
 
     def changed() -> None:
-        background.start_soon(_broadcast_skills, hub, event)
+        hub.broadcast(SkillsChangedNotification())
 
     return SkillCatalog(
         settings.home,
@@ -97,20 +94,3 @@ def _skills_of_plugins(
         for active in plugins.active(settings, thread_id)
         for skill in active.plugin.named_skills()
     ]
-
-
-def _skills_changed_type() -> "type[SkillsChangedNotification]":
-    # Skills of many servers never change.
-    from protocol.integrations.skills import SkillsChangedNotification
-
-    return SkillsChangedNotification
-
-
-async def _load_skills_changed() -> "type[SkillsChangedNotification]":
-    return await load(_skills_changed_type)
-
-
-async def _broadcast_skills(hub: Hub, event: "Lazy[type[SkillsChangedNotification]]") -> None:
-    # What cannot be loaded was logged.
-    with suppress(LoadFailed):
-        hub.broadcast((await event.get())())

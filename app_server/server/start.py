@@ -21,6 +21,16 @@ from app_server.mcp.catalog.tables import read_mcp_settings
 from app_server.mcp.loading import load_client
 from app_server.runtime.loader import RETRY_FIRST_S, RETRY_MOST_S
 from protocol.contract.specs import build_types
+from protocol.integrations.mcp import McpServerStatusUpdatedNotification
+from protocol.log.rollout import ItemCompleted, Settings, ThreadCreated, TurnCompleted
+from protocol.threads.thread import Thread
+from protocol.turns.items import (
+    AgentMessageThreadItem,
+    ItemCompletedNotification,
+    ItemStartedNotification,
+    UserMessageThreadItem,
+)
+from protocol.turns.turn import Turn
 
 logger = logging.getLogger(__name__)
 
@@ -104,17 +114,6 @@ def build_first_types() -> None:
     Validators are built at first use (protocol/model.py). Those with items of turns take 10 to 20
     ms each, which would be the event loop's.
     """
-    from protocol.integrations.mcp import McpServerStatusUpdatedNotification
-    from protocol.log.rollout import ItemCompleted, Settings, ThreadCreated, TurnCompleted
-    from protocol.threads.thread import Thread
-    from protocol.turns.items import (
-        AgentMessageThreadItem,
-        ItemCompletedNotification,
-        ItemStartedNotification,
-        UserMessageThreadItem,
-    )
-    from protocol.turns.turn import Turn
-
     build_types(
         Thread,
         Turn,

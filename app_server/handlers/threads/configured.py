@@ -5,18 +5,17 @@ Source: docs/config.md, "Settings of projects".
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import ModuleType
 from typing import Any, TypeVar
 
 import anyio.to_thread
 
 from app_server.config.effective import Configuration
+from app_server.config.key_check import ignored_text, unknown_in_overrides
 from app_server.config.requirements import requirements_of
 from app_server.config.values import ChosenProfile, Config
 from app_server.extensions.plugins.selected_roots import roots_of
 from app_server.handlers.services import Services
 from app_server.permissions.project_config import read_project_layers, with_projects
-from app_server.runtime.loader import load
 from app_server.sessions.settings import Overrides, with_overrides, with_required
 from app_server.threads.log.state import ThreadState
 from protocol.log.rollout import Settings
@@ -51,7 +50,7 @@ async def config_for(
         ConfigError: a file cannot be read, or is no TOML.
     """
     config = replace(await configuration.read(overrides), chosen=chosen)
-    warnings = await _unknown_overrides(overrides) if overrides else []
+    warnings = _unknown_overrides(overrides) if overrides else []
     if folder is None:
         return config, warnings
     layers = await anyio.to_thread.run_sync(read_project_layers, config, folder)
@@ -85,15 +84,6 @@ async def settings_over(
     return config, settings, (*of_project, *requirements.warnings, *replaced, *problems)
 
 
-async def _unknown_overrides(overrides: Mapping[str, Any]) -> list[str]:
-    keys = await load(_unknown_keys)
-    unknown = keys.unknown_in_overrides(overrides, "config of the request")
-    return [keys.ignored_text(unknown)] if unknown else []
-
-
-def _unknown_keys() -> ModuleType:
-    # Most requests override nothing.
-
-    from app_server.config import key_check
-
-    return key_check
+def _unknown_overrides(overrides: Mapping[str, Any]) -> list[str]:
+    unknown = unknown_in_overrides(overrides, "config of the request")
+    return [ignored_text(unknown)] if unknown else []

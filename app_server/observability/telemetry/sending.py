@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import anyio.to_thread
 
 from app_server.config.effective import Configuration
-from app_server.config.values import Config, ConfigError
+from app_server.config.values import ConfigError
+from app_server.observability.settings import TelemetrySettings, read_telemetry_settings
 from app_server.observability.telemetry.spans import exported_by
 from app_server.runtime.loader import LoadFailed, load
 
 if TYPE_CHECKING:
-    from app_server.observability.settings import TelemetrySettings
     from app_server.observability.telemetry.exporting import Exporting
 
 logger = logging.getLogger(__name__)
@@ -49,7 +49,7 @@ async def _begin(configuration: Configuration, version: str) -> "Exporting | Non
         config = await configuration.read()
         if config.document.get(TABLE) is None:
             return None
-        settings = (await load(_read_settings))(config)
+        settings = read_telemetry_settings(config)
     except ConfigError:
         # The check of the configuration says so.
         return None
@@ -70,12 +70,6 @@ async def _begin(configuration: Configuration, version: str) -> "Exporting | Non
         # The SDK reads variables of the environment too, and raises for some of their values.
         logger.warning("nothing is sent to a collector: OpenTelemetry cannot be set up: %s", exc)
         return None
-
-
-def _read_settings() -> "Callable[[Config], TelemetrySettings]":
-    from app_server.observability.settings import read_telemetry_settings
-
-    return read_telemetry_settings
 
 
 def _make_exporting() -> "Callable[[TelemetrySettings, str], Exporting]":
