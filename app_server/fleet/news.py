@@ -8,7 +8,7 @@ Source: docs/scale.md, "News of lists".
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import starmap
 
 import anyio
@@ -31,12 +31,14 @@ logger = logging.getLogger(__name__)
 
 GATHER_S = 0.1
 """Seconds between two rounds of news of this node."""
+RETRY_S = 1.0
+"""Seconds until the others are told what they could not be."""
 NEWEST = 50
 """Rows of each list, archived or not, in which lost news are looked for."""
 FIRST = 200
 """Rows of each list that are remembered at first: some come among the newest as others go."""
 MAX_KNOWN = 10_000
-"""Rows that are remembered."""
+"""Rows that are remembered, and threads that the others could not be told of."""
 NEW_MS = 60_000
 """Between the begin of a thread and its last change, as its owner counts them, up to which one that
 nobody has told of is a new one."""
@@ -97,17 +99,33 @@ class ListNews:
         self._has_changed.set()
 
     async def _tell(self) -> None:
+        fails = False
         while True:
             await self._has_changed.wait()
             self._has_changed = anyio.Event()
-            changed, self._changed = list(starmap(ThreadChange, self._changed.items())), {}
+            changed, self._changed = self._changed, {}
+            changes = list(starmap(ThreadChange, changed.items()))
             try:
-                await self._news.publish(changed)
-                await self._keep_own(changed)
+                # Whether or not others hear of it: this node's clients have.
+                await self._keep_own(changes)
+                await self._news.publish(changes)
             except OSError as exc:
-                # They look for themselves.
-                logger.warning("other nodes are not told of changes: %s", exc)
-            await anyio.sleep(GATHER_S)
+                if not fails:
+                    logger.warning("other nodes are told of changes later: %s", exc)
+                fails = True
+                # They look for themselves, too, but find no deletion.
+                self._keep_untold(changed)
+                await anyio.sleep(RETRY_S)
+            else:
+                fails = False
+                await anyio.sleep(GATHER_S)
+
+    def _keep_untold(self, changed: Mapping[str, bool]) -> None:
+        for thread_id, is_new in changed.items():
+            self._changed[thread_id] = is_new or self._changed.get(thread_id, False)
+        for thread_id in list(self._changed)[:-MAX_KNOWN]:
+            del self._changed[thread_id]
+        self._has_changed.set()
 
     async def _keep_own(self, changes: Sequence[ThreadChange]) -> None:
         """Remember what this node's clients have been told."""

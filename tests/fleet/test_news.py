@@ -24,6 +24,13 @@ pytestmark = pytest.mark.postgresql
 FREE = "01a2203f-860d-7120-b637-669d9cbe38b5"
 """Id of no thread."""
 DAY_S = 86_400
+NOTIFY = """
+CREATE OR REPLACE FUNCTION public.pg_notify(channel text, payload text) RETURNS void
+    LANGUAGE plpgsql AS $$ BEGIN {body}; END $$
+"""
+"""In the place of PostgreSQL's own, whose queue is full after 8 GB."""
+FULL = "RAISE program_limit_exceeded"
+HAS_ROOM = "PERFORM pg_catalog.pg_notify(channel, payload)"
 OF_LISTS = {
     "thread/started",
     "thread/name/updated",
@@ -41,6 +48,13 @@ async def next_news(client: WireClient) -> tuple[str, Any]:
             params = message["params"]
             thread = params.get("thread") or {"id": params["threadId"]}
             return message["method"], params.get("threadName", thread["id"])
+
+
+async def next_change(client: WireClient) -> tuple[str, Any]:
+    """Return the next event about a thread that was begun before."""
+    while (found := await next_news(client))[0] == "thread/started":
+        pass
+    return found
 
 
 async def test_clients_of_all_nodes_hear_of_changes_of_lists(
@@ -164,6 +178,39 @@ async def test_news_that_were_lost_are_found(tmp_path: Path, database_url: str) 
             await here.call("thread/archive", {"threadId": thread_id})
             heard = {await next_news(there), await next_news(there)}
             assert ("thread/archived", thread_id) in heard
+
+
+async def test_clients_hear_once_also_while_the_queue_of_notifications_is_full(
+    tmp_path: Path, database_url: str, cluster: Cluster
+) -> None:
+    where = name_of(database_url)
+    cluster.administer(f"ALTER DATABASE {where} SET search_path = public, pg_catalog")
+    cluster.administer(NOTIFY.format(body=HAS_ROOM), where)
+    async with running_nodes(tmp_path, database_url) as nodes:
+        first, second = nodes.all
+        async with first.client() as here, second.client() as there:
+            kept, named, deleted = [await here.start_thread() for _ in range(3)]
+            for thread_id in (kept, named, deleted):
+                await here.turn(thread_id, "hi")
+            await here.call("thread/name/set", {"threadId": named, "name": "before"})
+            before = ("thread/name/updated", "before")
+            # By whatever way: it may not have listened yet.
+            assert await next_change(there) == before
+            cluster.administer(NOTIFY.format(body=FULL), where)
+            await here.call("thread/archive", {"threadId": kept})
+            await here.call("thread/name/set", {"threadId": named, "name": "meanwhile"})
+            await here.call("thread/delete", {"threadId": deleted})
+            found = [("thread/archived", kept), ("thread/name/updated", "meanwhile")]
+            assert sorted([await next_change(there), await next_change(there)]) == found
+            cluster.administer(NOTIFY.format(body=HAS_ROOM), where)
+            # A deletion is told, and not looked for.
+            gone = ("thread/deleted", deleted)
+            assert await next_change(there) == gone
+            await here.call("thread/name/set", {"threadId": named, "name": "behind"})
+            behind = ("thread/name/updated", "behind")
+            assert await next_change(there) == behind
+            heard = [await next_change(here) for _ in range(5)]
+            assert heard == [before, *found, gone, behind]
 
 
 @pytest.mark.parametrize("payload", ["", " ", "alone", "somebody no-id 7", "somebody {FREE}"])
