@@ -166,12 +166,16 @@ class AppServer:
                 for address in settings.listen
             ]
             urls = [listener.url for listener in opened]
-            ready(urls)
+            if store is None:
+                # Requests wait for what is imported now; a database may refuse this server.
+                ready(urls)
             try:
                 open_core = await load(_open_core)
                 self._core = await open_core(settings, self._substitutes, urls, background, node)
             finally:
                 self.loaded.set()
+            if store is not None:
+                ready(urls)
             report("serving")
             background.start_soon(self._report_stop, report)
             await self._core.serve(opened, self._stopping, self._hurrying)

@@ -98,6 +98,10 @@ class DatabaseProxy:
             self._open.discard(writer)
             writer.transport.abort()
 
+    def heard(self, piece: bytes) -> bytes:
+        """Return what is passed on of a piece of an answer."""
+        return piece
+
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_unix_connection(self.target / ".s.PGSQL.5432")
 
@@ -110,7 +114,7 @@ class DatabaseProxy:
                     await asyncio.sleep(self.delay_s)
                 if self.is_silent or (are_answers and self.swallows_answers):
                     continue
-                writer.write(piece)
+                writer.write(self.heard(piece) if are_answers else piece)
                 await writer.drain()
         # One end has closed: so does the other, once it can be told.
         await self._is_heard.wait()

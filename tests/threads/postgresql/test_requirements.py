@@ -1,5 +1,7 @@
 """store in PostgreSQL: what a start says of a database that is none for threads."""
 
+import asyncio
+import re
 import socket
 import subprocess
 import sys
@@ -19,6 +21,8 @@ from app_server.threads.postgresql import requirements
 from app_server.threads.postgresql.database import Database
 from app_server.threads.postgresql.migrations import migrate, migrations
 from app_server.threads.postgresql.requirements import TABLES, StoreUnusable
+from tests.support.fleet.nodes import url_of
+from tests.support.fleet.proxy import DatabaseProxy
 from tests.support.harness import environment_without
 from tests.support.postgresql import ROLE, Cluster, name_of
 from tests.support.processes import RUN_S, run_cli
@@ -246,9 +250,35 @@ def test_a_server_does_not_start_and_shows_no_password(
             *("--home", str(tmp_path), "--listen", "ws://127.0.0.1:0"), APP_SERVER_STORE=store
         )
         assert ended.returncode == 1
-        (line,) = [line for line in ended.stderr.splitlines() if line.startswith("app-server:")]
+        # Nobody is told of an address where no request is served.
+        (line,) = ended.stderr.splitlines()
+        assert line.startswith("app-server:")
         assert text in line
         assert secret not in ended.stdout + ended.stderr
+
+
+class _OlderServer(DatabaseProxy):
+    """A PostgreSQL that says it is of version 14, as the clients of the library hear it."""
+
+    def heard(self, piece: bytes) -> bytes:
+        # The length of the value, which the message has, stays.
+        return re.sub(rb"(server_version\0)\d\d", rb"\g<1>14", piece)
+
+
+@pytest.mark.process
+async def test_a_server_older_than_15_is_named_by_the_start(
+    database_url: str, cluster: Cluster, tmp_path: Path
+) -> None:
+    text = "the database runs PostgreSQL 14; 15 or newer is needed"
+    async with _OlderServer(cluster.folder).listening() as proxy:
+        url = url_of([proxy], name_of(database_url))
+        assert await asyncio.to_thread(refused, url) == text
+        ended = await asyncio.to_thread(
+            run_cli,
+            *("--home", str(tmp_path), "--listen", "ws://127.0.0.1:0"),
+            APP_SERVER_STORE=url,
+        )
+    assert (ended.returncode, ended.stderr) == (1, f"app-server: {text}\n")
 
 
 @pytest.mark.process
