@@ -110,7 +110,13 @@ def may_be_repeated(request: Request) -> bool:
     if METHODS[request.method].order.access is Access.SHARED or request.method in REPEATED:
         return True
     params = request.params
-    return isinstance(params, dict) and isinstance(params.get("clientUserMessageId"), str)
+    if not isinstance(params, dict):
+        return False
+    meta = params.get("_meta")
+    is_operation = isinstance(meta, dict) and isinstance(meta.get("operationId"), str)
+    if is_operation and METHODS[request.method].takes_operation:
+        return True
+    return isinstance(params.get("clientUserMessageId"), str)
 
 
 class OwnRequests:

@@ -17,7 +17,7 @@ from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.views.pages import page_size
 from app_server.threads.failures import InvalidThreadId
 from app_server.threads.log.state import ThreadState
-from app_server.threads.operations import made_id
+from app_server.threads.operations import is_again, made_id
 from app_server.threads.organization import FilingState
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 from protocol.jsonrpc.errors import RpcError, invalid_params, invalid_request
@@ -158,6 +158,8 @@ async def move_project(context: RequestContext, params: ProjectMoveParams) -> Pr
             raise invalid_params(
                 f"before project not found: {before}", "projectNotFound", projectId=before
             )
+        if is_again() and _follower(state, project_id) == before:
+            return []
         touched = project.model_copy(update={"updated_at": at_ms // 1000})
         return [
             ProjectPut(at_ms=at_ms, project=touched),
@@ -168,6 +170,12 @@ async def move_project(context: RequestContext, params: ProjectMoveParams) -> Pr
         await context.services.store.organization.change(decide)
     _notify(context, project_id, "updated")
     return ProjectMoveResponse()
+
+
+def _follower(state: FilingState, project_id: str) -> str | None:
+    """Return the project behind another one in the manual order; None: it is the last."""
+    ids = [*state.projects, None]
+    return ids[ids.index(project_id) + 1]
 
 
 @serves("project/update")

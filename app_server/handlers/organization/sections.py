@@ -118,8 +118,13 @@ async def update_section(
 
     def decide(state: FilingState) -> Sequence[FilingRecord]:
         nonlocal section
-        section = _require(state, section_id).model_copy(update=changed)
-        return [SectionPut(at_ms=context.services.clock.now_ms(), section=section)]
+        before = _require(state, section_id)
+        section = before.model_copy(update=changed)
+        return (
+            []
+            if section == before
+            else [SectionPut(at_ms=context.services.clock.now_ms(), section=section)]
+        )
 
     with filing_failures():
         await context.services.store.organization.change(decide)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from app_server.threads.postgresql.database import Database
     from app_server.threads.postgresql.environments import PostgresEnvironments
     from app_server.threads.postgresql.news import PostgresNews
+    from app_server.threads.postgresql.operations import PostgresOperations
     from app_server.threads.postgresql.outbox import PostgresNotifications
     from app_server.threads.postgresql.signals.ledger import PostgresSignals
     from app_server.threads.postgresql.store import PostgresStore
@@ -76,7 +77,7 @@ async def open_stores(
             running_servers(home),
             made.environments(database),
             made.notifications(database),
-            FileOperations(home),
+            made.operations(database, threads.nodes),
             threads.nodes,
             made.news(database),
         )
@@ -100,12 +101,14 @@ class _Postgresql(NamedTuple):
     news: "type[PostgresNews]"
     environments: "type[PostgresEnvironments]"
     notifications: "type[PostgresNotifications]"
+    operations: "type[PostgresOperations]"
 
 
 def _postgresql() -> _Postgresql:
     from app_server.threads.postgresql.database import Database
     from app_server.threads.postgresql.environments import PostgresEnvironments
     from app_server.threads.postgresql.news import PostgresNews
+    from app_server.threads.postgresql.operations import PostgresOperations
     from app_server.threads.postgresql.outbox import PostgresNotifications
     from app_server.threads.postgresql.signals.ledger import PostgresSignals
     from app_server.threads.postgresql.store import PostgresStore
@@ -117,4 +120,5 @@ def _postgresql() -> _Postgresql:
         PostgresNews,
         PostgresEnvironments,
         PostgresNotifications,
+        PostgresOperations,
     )

@@ -27,6 +27,7 @@ TABLES = (
     "notifications",
     "notification_targets_disabled",
     "notification_runs",
+    "operations",
 )
 """All that have a column `tenant`, but for `tenants` itself."""
 OF_OWNER = ("texts", "named")

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ WAITS = "wait for ever"
 NOISE = frozenset(
     {
         "approvalDecided",
+        "historyCompacted",
         "inputTaken",
         "itemCompleted",
         "itemEnded",
@@ -25,6 +26,7 @@ NOISE = frozenset(
         "readStateChanged",
         "tokensUsed",
         "turnCompleted",
+        "usageRecorded",
     }
 )
 """Records that a turn writes by itself, or a load for it."""
@@ -82,6 +84,10 @@ class Scene:
         """The folder of the files."""
         return self.home / "work"
 
+    def with_turn(self, turn_id: str) -> "Scene":
+        """Return the scene with another turn that runs."""
+        return replace(self, busy_turn=turn_id)
+
     @property
     def threads(self) -> Sequence[str]:
         """All threads that can be resumed."""
@@ -98,7 +104,12 @@ async def set_scene(home: Path, client: WireClient) -> Scene:
     workspace = home / "work"
     (workspace / "folder").mkdir(parents=True)
     (workspace / "a.txt").write_text("a")
-    make_marketplace(workspace / "market")
+    make_marketplace(workspace / "market", "market")
+    make_marketplace(workspace / "known", "known")
+    await client.call("marketplace/add", {"source": str(workspace / "known")})
+    plugin = workspace / "known" / ".agents" / "plugins" / "marketplace.json"
+    known = {"pluginName": "plug", "marketplacePath": str(plugin)}
+    await client.call("plugin/install", known)
     idle, busy, queueing, archived = [await client.start_thread() for _ in range(4)]
     turn = await client.turn(idle, "hello")
     await client.turn(archived, "hello")
@@ -120,6 +131,9 @@ async def set_scene(home: Path, client: WireClient) -> Scene:
     stop = {"threadId": queueing, "turnId": stopped["turn"]["id"]}
     await client.call("turn/interrupt", stop)
     await client.wait_for("turn/completed", lambda p: p["threadId"] == queueing)
+    signal = {"source": "tests", "id": "old", "type": "Note", "sender": "ann", "summary": "Hi"}
+    waiting = {"signal": signal, "target": {"threadId": idle}, "mode": "passive"}
+    await client.call("signal/deliver", waiting)
     root = [{"path": str(workspace)}]
     project = await client.call(
         "project/create", {"name": "p", "roots": root, "idempotencyKey": "old"}
@@ -140,7 +154,7 @@ async def set_scene(home: Path, client: WireClient) -> Scene:
     )
 
 
-def make_marketplace(folder: Path) -> None:
+def make_marketplace(folder: Path, name: str) -> None:
     """Make a folder with a marketplace of one plugin."""
     (folder / ".agents" / "plugins").mkdir(parents=True)
     (folder / "plugin" / ".codex-plugin").mkdir(parents=True)
@@ -148,7 +162,7 @@ def make_marketplace(folder: Path) -> None:
     (folder / ".agents" / "plugins" / "marketplace.json").write_text(
         json.dumps(
             {
-                "name": "market",
+                "name": name,
                 "plugins": [{"name": "plug", "source": {"source": "local", "path": "./plugin"}}],
             }
         )
@@ -173,14 +187,19 @@ async def settled(home: Path, client: WireClient) -> Mapping[str, Any]:
     return world(home)
 
 
-def world(home: Path) -> Mapping[str, Any]:
-    """Return what requests have changed on disk, without ids and times."""
+def world(home: Path, *, with_history: bool = True) -> Mapping[str, Any]:
+    """Return what requests have changed on disk, without ids and times.
+
+    A turn adds to the history by itself.
+    """
     records: Counter[str] = Counter()
     for log in (home / "threads").rglob("*.jsonl"):
         for line in log.read_text().splitlines():
             record = json.loads(line)
             if record["type"] not in NOISE and not _is_answer(record):
                 records[record["type"]] += 1
+    if not with_history:
+        del records["historyAppended"]
     filing = home / "filing.jsonl"
     lines = filing.read_text().splitlines() if filing.exists() else []
     records.update(json.loads(line)["type"] for line in lines)

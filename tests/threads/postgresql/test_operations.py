@@ -1,0 +1,101 @@
+"""Requests that are sent again to another server of a database."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import anyio
+import pytest
+
+from app_server.config.store_url import StoreUrl
+from app_server.threads.nodes import ALONE
+from app_server.threads.operations import KEEP_MS, Operation
+from app_server.threads.postgresql.database import Database
+from app_server.threads.postgresql.nodes import PostgresNodes
+from app_server.threads.postgresql.operations import PostgresOperationLedger
+from tests.support.again.cases import named
+from tests.support.again.dying import dying
+from tests.support.harness import claim, serve, write_config
+from tests.support.model import ScriptedModel
+from tests.support.processes import running
+
+pytestmark = pytest.mark.postgresql
+
+
+@contextmanager
+def opened(url: str, max_kept: int = 3) -> Iterator[PostgresOperationLedger]:
+    database = Database(url)
+    database.open()
+    try:
+        yield PostgresOperationLedger(database, PostgresNodes(database, ALONE), max_kept=max_kept)
+    finally:
+        database.close()
+
+
+@claim("again:operation-kept")
+def test_the_ledger_forgets_what_is_old_and_what_is_too_much(database_url: str) -> None:
+    with opened(database_url) as ledger:
+        begun = [Operation(str(n), "m", "d", 1000 + n, "one") for n in range(4)]
+        assert [ledger.begin(one) for one in begun] == [None] * 4
+        assert ledger.begin(begun[3]) == begun[3]
+        ledger.finish("3", '{"text":"\\u0000"}')
+        done = Operation("3", "m", "d", 1003, "one", True, '{"text":"\\u0000"}')
+        assert ledger.begin(begun[3]) == done
+        assert ledger.begin(begun[0]) is None
+        ledger.forget("0")
+        assert ledger.begin(begun[0]) is None
+        assert ledger.begin(Operation("late", "m", "d", 1003 + KEEP_MS, "one")) is None
+        assert ledger.begin(begun[3]) is None
+
+
+def test_an_operation_of_a_server_that_died_is_taken_over_once(database_url: str) -> None:
+    with opened(database_url) as ledger, opened(database_url) as other:
+        operation = Operation("op", "m", "d", 1, str(uuid4()))
+        assert ledger.begin(operation) is None
+        assert not other.is_living(operation.holder)
+        assert [each.take_over(operation) for each in (ledger, other)] == [True, False]
+
+
+@claim("again:operation")
+async def test_another_server_gives_the_answer_again(tmp_path: Path, database_url: str) -> None:
+    store = StoreUrl.parse(database_url)
+    async with (
+        serve(tmp_path / "one", store=store) as one,
+        serve(tmp_path / "two", store=store) as two,
+        one.client() as here,
+        two.client() as there,
+    ):
+        started = await here.call("thread/start", named({}))
+        assert await there.call("thread/start", named({})) == started
+        thread_id = started["thread"]["id"]
+        turn = named({"threadId": thread_id, "input": []}, "turn")
+        begun = await here.call("turn/start", turn)
+        assert await there.call("turn/start", turn) == begun
+        error = await there.refusal("turn/start", {**turn, "model": "other"})
+        assert error.data == {"code": "operationIdTaken", "operationId": "turn"}
+        await here.wait_for("turn/completed")
+
+
+@claim("again:operation-kill")
+@pytest.mark.parametrize("step", range(4))
+async def test_another_server_goes_on_with_what_a_dead_one_began(
+    tmp_path: Path, database_url: str, step: int
+) -> None:
+    async with ScriptedModel().serve() as model:
+        write_config(tmp_path / "one", model.url)
+        options = ["--store", database_url]
+        async with (
+            running(tmp_path / "one", options=options, **dying(step)) as server,
+            server.client() as client,
+        ):
+            request = await client.request("thread/start", named({}))
+            with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
+                await client.answer(request)
+            await server.ended()
+        store = StoreUrl.parse(database_url)
+        async with serve(tmp_path / "two", model=model, store=store) as two, two.client() as there:
+            started = await there.call("thread/start", named({}))
+            assert await there.call("thread/start", named({})) == started
+            listed = await there.call("thread/loaded/list", {})
+            assert listed["data"] == [started["thread"]["id"]]
