@@ -53,7 +53,7 @@ class Services:
     clock: Clock
     store: ThreadStore
     sessions: Sessions
-    loaded_elsewhere: Callable[[], Awaitable[Sequence[str]]] | None
+    loaded_elsewhere: Callable[[str | None, int], Awaitable[Sequence[str]]] | None
     """See Nodes.loaded_elsewhere; None: this server is in no group."""
     rules: RuleBook
     hub: Hub

@@ -137,10 +137,13 @@ class Nodes(ThreadOwners, Protocol):
             OSError: the store cannot be asked.
         """
 
-    async def loaded_elsewhere(self) -> Sequence[str]:
-        """Return the threads that other servers of the group write, those begun first at first.
+    async def loaded_elsewhere(self, after: str | None, limit: int) -> Sequence[str]:
+        """Return threads that other servers of the group write, those begun first at first.
+
+        `after` is a thread that is stored: those begun before it, and it, are left out.
 
         Raises:
+            ThreadNotFound, InvalidThreadId: `after` is none.
             OSError: the store cannot be asked.
         """
 

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
+from app_server.handlers.threads.lists import MAX_LOADED
 from protocol.contract.methods import METHODS
 from protocol.contract.specs import THREAD_READ
 from tests.support.harness import WireClient, methods_of, stdio_server, write_config
@@ -256,10 +258,42 @@ async def test_every_node_lists_the_loaded_threads_of_all(
         assert page == {"data": [second, third], "nextCursor": third}
         rest = await clients[0].call("thread/loaded/list", {"cursor": third})
         assert rest == {"data": [first, own], "nextCursor": None}
+        for cursor, found in ((second, third), (third, first), (first, own)):
+            page = await clients[0].call("thread/loaded/list", {"cursor": cursor, "limit": 1})
+            more = None if found == own else found
+            assert page == {"data": [found], "nextCursor": more}
+        for cursor in ("none", "01a2203f-860d-7120-b637-669d9cbe38b5"):
+            refused = await clients[0].refusal("thread/loaded/list", {"cursor": cursor})
+            assert refused.data == {"code": "invalidCursor", "cursor": cursor}
         assert (await clients[2].call("thread/loaded/list", {}))["data"] == [
             first, second, own, third
         ]  # fmt: skip
         assert (await clients[3].call("thread/loaded/list", {}))["data"] == [apart]
+
+
+async def test_a_page_of_the_loaded_threads_of_all_has_a_bound(
+    tmp_path: Path, database_url: str
+) -> None:
+    async with running_nodes(tmp_path, database_url) as nodes:
+        first, second = nodes.all
+        async with first.client() as here, second.client() as there:
+            own, other = await here.start_thread(), await there.start_thread()
+            with psycopg.connect(database_url, autocommit=True) as connection:
+                # As if the other node had as many more.
+                connection.execute(
+                    "CREATE TEMP TABLE more AS SELECT threads.* FROM threads, "
+                    "generate_series(1, %s) WHERE id = %s",
+                    (MAX_LOADED, other),
+                )
+                connection.execute("UPDATE more SET id = gen_random_uuid()")
+                connection.execute("INSERT INTO threads SELECT * FROM more")
+            page = await here.call("thread/loaded/list", {})
+            assert (len(set(page["data"])), own in page["data"]) == (MAX_LOADED, False)
+            assert page["nextCursor"] == page["data"][-1]
+            rest = await here.call("thread/loaded/list", {"cursor": page["nextCursor"]})
+            assert rest["nextCursor"] is None
+            assert (len(rest["data"]), rest["data"][1]) == (2, own)
+            assert len({*page["data"], *rest["data"]}) == MAX_LOADED + 2
 
 
 async def test_a_folder_that_this_machine_lacks_is_named_by_the_command(

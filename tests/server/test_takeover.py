@@ -41,7 +41,7 @@ class OneDied:
     async def announce_settings(self, digest: str) -> None:
         return
 
-    async def loaded_elsewhere(self) -> Sequence[str]:
+    async def loaded_elsewhere(self, after: str | None, limit: int) -> Sequence[str]:
         return []
 
     async def left_behind(self) -> Sequence[str]:

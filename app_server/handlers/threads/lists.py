@@ -4,7 +4,7 @@ Source: docs/threads.md, "Lists".
 """
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from app_server.handlers.errors import cursor_failures, known_filing, not_loaded, thread_failures
@@ -15,9 +15,10 @@ from app_server.handlers.threads.stored import is_written_elsewhere
 from app_server.handlers.views.pages import page_size
 from app_server.handlers.views.threads import read_state_of, read_state_of_row, thread_of_row
 from app_server.rpc.dispatch import storage_failed
+from app_server.threads.failures import InvalidThreadId, ThreadNotFound
 from app_server.threads.organization import FilingState
 from app_server.threads.rows import SUB_AGENT_KINDS, SortKey, ThreadQuery, ThreadRow, Within
-from protocol.jsonrpc.errors import invalid_params, invalid_request
+from protocol.jsonrpc.errors import RpcError, invalid_params, invalid_request
 from protocol.threads.lists import (
     ThreadListParams,
     ThreadListResponse,
@@ -28,6 +29,8 @@ from protocol.threads.lists import (
 )
 from protocol.threads.thread import Thread, ThreadReadState, ThreadStatus
 
+MAX_LOADED = 10_000
+"""Ids that a page of loaded threads has in a group of servers: 390,000 characters."""
 MAX_SHOWN = 256
 """Threads; with more of them everything is forgotten."""
 
@@ -239,21 +242,45 @@ async def list_loaded_threads(
     """Page through the ids of loaded threads, with those of other nodes first."""
     ids = context.services.sessions.ids
     if context.services.loaded_elsewhere is not None:
-        try:
-            elsewhere = await context.services.loaded_elsewhere()
-        except OSError as exc:
-            raise storage_failed(exc, "threads of other nodes cannot be listed") from exc
-        own = frozenset(ids)
-        ids = [*(one for one in elsewhere if one not in own), *ids]
+        return await _loaded_of_all(context.services.loaded_elsewhere, ids, params)
     if params.cursor is not None:
         if params.cursor not in ids:
-            raise invalid_request(
-                f"invalid cursor: {params.cursor}", "invalidCursor", cursor=params.cursor
-            )
+            raise _invalid_cursor(params.cursor)
         ids = ids[ids.index(params.cursor) + 1 :]
     limit = len(ids) if params.limit is None else max(params.limit, 1)
     page = ids[:limit]
     return ThreadLoadedListResponse(data=page, next_cursor=page[-1] if len(ids) > limit else None)
+
+
+async def _loaded_of_all(
+    loaded_elsewhere: Callable[[str | None, int], Awaitable[Sequence[str]]],
+    own: Sequence[str],
+    params: ThreadLoadedListParams,
+) -> ThreadLoadedListResponse:
+    """Return a page of all nodes of a group: those of others end where our own begin."""
+    cursor = params.cursor
+    limit = min(MAX_LOADED if params.limit is None else max(params.limit, 1), MAX_LOADED)
+    elsewhere: Sequence[str] = []
+    if cursor in own:
+        own = own[own.index(cursor) + 1 :]
+    else:
+        try:
+            elsewhere = await loaded_elsewhere(cursor, limit + 1)
+        except (ThreadNotFound, InvalidThreadId):
+            raise _invalid_cursor(cursor) from None
+        except OSError as exc:
+            raise storage_failed(exc, "threads of other nodes cannot be listed") from exc
+    # The database may be behind about those that have just been taken.
+    ids = [one for one in elsewhere[:limit] if one not in own]
+    if len(elsewhere) > limit:
+        return ThreadLoadedListResponse(data=ids, next_cursor=elsewhere[limit - 1])
+    ids += own
+    page = ids[:limit]
+    return ThreadLoadedListResponse(data=page, next_cursor=page[-1] if len(ids) > limit else None)
+
+
+def _invalid_cursor(cursor: str | None) -> RpcError:
+    return invalid_request(f"invalid cursor: {cursor}", "invalidCursor", cursor=cursor)
 
 
 def _shown_rows(services: Services) -> ShownRows:

@@ -91,10 +91,10 @@ def import_home(
                 copied.left.append(f"{path.stem} is written by {exc.holder}; stop that first")
             except _Left as exc:
                 copied.left.append(f"{path.stem} {exc}")
-            except FileNotFoundError:
-                # Deleted since.
-                continue
             except OSError as exc:
+                if not path.exists():
+                    say(f"{path.stem} is not there any more, and is passed over")
+                    continue
                 if isinstance(exc, StoreUnavailable) and exc.reason != "databaseError":
                     raise
                 # One that cannot be read, or is refused by itself, keeps no other from its copy.
@@ -234,8 +234,7 @@ def export_home(database: Database, home: Path, say: Say) -> Copied:
             except ThreadBusy as exc:
                 copied.left.append(f"{thread_id} is written by {exc.holder}; stop that first")
             except ThreadNotFound:
-                # Deleted since.
-                continue
+                say(f"{thread_id} is not there any more, and is passed over")
             except _Left as exc:
                 copied.left.append(f"{thread_id} {exc}")
         _export_filing(source.filing(), filing_path(home), copied)

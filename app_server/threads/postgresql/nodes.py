@@ -28,6 +28,7 @@ from app_server.threads.failures import (
     InvalidThreadId,
     OwnershipLost,
     StoreUnavailable,
+    ThreadNotFound,
     uuid_of,
 )
 from app_server.threads.nodes import (
@@ -105,9 +106,11 @@ ORDER BY random() LIMIT {MAX_LEFT_BEHIND}
 _ELSEWHERE = """
 SELECT threads.id::text FROM threads JOIN nodes ON nodes.id = threads.owner
 WHERE threads.tenant = (SELECT current_tenant()) AND threads.owner <> %s
-    AND NOT nodes.dead AND nodes.is_reached
-ORDER BY threads.created_at_ms, threads.id
+    AND NOT nodes.dead AND nodes.is_reached AND (threads.created_at_ms, threads.id) > (%s, %s)
+ORDER BY threads.created_at_ms, threads.id LIMIT %s
 """
+_BEGUN = "SELECT created_at_ms, id FROM threads WHERE id = %s"
+_FIRST = (-1, UUID(int=0))
 _SHOWN = "UPDATE nodes SET settings_digest = %s WHERE id = %s RETURNING id"
 _OWNER = """
 SELECT nodes.id::text, CASE WHEN nodes.is_reached THEN nodes.address END
@@ -398,9 +401,16 @@ class PostgresNodes:
         self._settings_digest = digest
         await anyio.to_thread.run_sync(self._asked, _SHOWN, digest, self.id)
 
-    async def loaded_elsewhere(self) -> Sequence[str]:
-        """Return the threads that others of the group write; see Nodes.loaded_elsewhere."""
-        rows = await anyio.to_thread.run_sync(self._asked, _ELSEWHERE, self.id)
+    async def loaded_elsewhere(self, after: str | None, limit: int) -> Sequence[str]:
+        """Return threads that others of the group write; see Nodes.loaded_elsewhere."""
+        place: tuple[Any, ...] = _FIRST
+        if after is not None:
+            found = await anyio.to_thread.run_sync(self._asked, _BEGUN, uuid_of(after))
+            if not found:
+                raise ThreadNotFound(after)
+            (place,) = found
+        values = self.id, *place, limit
+        rows = await anyio.to_thread.run_sync(self._asked, _ELSEWHERE, *values)
         return [thread_id for (thread_id,) in rows]
 
     async def left_behind(self) -> Sequence[str]:

@@ -235,6 +235,19 @@ def test_two_imports_at_once_copy_each_thread_once(tmp_path: Path, database: Dat
     assert sorted((one.threads, one.there) for one in done) == [(0, count), (count, 0)]
 
 
+def test_a_log_that_is_not_there_any_more_is_named_and_passed_over(
+    tmp_path: Path, database: Database
+) -> None:
+    log_in(tmp_path, *turn(0, "one"))
+    (log,) = (tmp_path / "threads").rglob("*.jsonl")
+    gone = "01900000-0000-7000-8000-000000000009"
+    log.with_stem(gone).symlink_to(tmp_path / "nowhere")
+    said: list[str] = []
+    done = import_home(tmp_path, database, said.append)
+    assert (done.threads, done.left) == (1, [])
+    assert f"{gone} is not there any more, and is passed over" in said
+
+
 def test_projects_of_another_home_are_named(tmp_path: Path, database: Database) -> None:
     for name in ("one", "other"):
         home = tmp_path / name
