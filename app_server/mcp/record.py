@@ -2,23 +2,25 @@
 
 No text of a server is kept, or logged, with its secrets, but for its output.
 
-Source: docs/mcp.md, "Revisions of the protocol", "Status".
+Source: docs/mcp.md, "Revisions of the protocol", "Status", "Calls"; docs/operations.md, "Secrets in
+the log".
 """
 
 import logging
+import os
 from collections import Counter, deque
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from pydantic_core import to_json
 
-from app_server.mcp.catalog.config import ServerConfig, StdioTransport
+from app_server.mcp.catalog.config import HttpTransport, ServerConfig, StdioTransport
 from app_server.mcp.errors import StartupFailed
 from app_server.mcp.processes import ServerOutput
-from app_server.mcp.redaction import without_given, without_secrets
 from app_server.mcp_wire.errors import PeerError
+from app_server.observability.log_lines import MIN_VALUE_CHARS, Redactor
 from app_server.runtime.cut_text import cut_middle
-from protocol.model import JsonObject
+from protocol.model import Json, JsonObject
 
 logger = logging.getLogger(__name__)
 
@@ -143,3 +145,63 @@ class ServerRecord:
     def _sent(self) -> list[str]:
         # A worker reads what the event loop adds to.
         return [value for values in tuple(self.sent) for value in values]
+
+
+MIN_WORD_CHARS = 6
+"""Of a header's value, and of a word in it, that is looked for."""
+
+SCHEMES = frozenset(("bearer", "basic", "digest", "negotiate"))
+"""Words before a credential that are none."""
+
+
+def without_secrets(text: str, config: ServerConfig, sent: Iterable[str] = ()) -> str:
+    """Return a text of a server's with marks in the place of what may be a secret.
+
+    Values of its variables and headers count as secrets, whatever their names, and so do its bearer
+    tokens, and each word of a header's value. `sent` are values that were had at the time: of
+    headers from a command, of tokens from a sign-in.
+    """
+    return _redactor(config, sent).redact(text)
+
+
+def without_given(value: Json, config: ServerConfig, sent: Iterable[str] = ()) -> Json:
+    """Return what a server says of a call with marks in the place of what it was given.
+
+    Keys of objects stay. The rest of its texts is the server's to say, as in its results.
+    """
+    return _marked(value, _redactor(config, sent))
+
+
+def _marked(value: Json, redactor: Redactor) -> Json:
+    match value:
+        case str():
+            return redactor.redact_values(value)
+        case list():
+            return [_marked(one, redactor) for one in value]
+        case dict():
+            return {key: _marked(one, redactor) for key, one in value.items()}
+    return value
+
+
+def _redactor(config: ServerConfig, sent: Iterable[str]) -> Redactor:
+    transport = config.transport
+    if isinstance(transport, HttpTransport):
+        secrets = _of_headers(transport, sent)
+    else:
+        secrets = _of_variables(transport)
+    return Redactor(os.environ, secrets)
+
+
+def _of_headers(transport: HttpTransport, sent: Iterable[str]) -> set[str]:
+    variables = [*transport.env_http_headers.values(), transport.bearer_token_env_var or ""]
+    values = [*transport.http_headers.values(), *(os.environ.get(name, "") for name in variables)]
+    values += sent
+    if transport.bearer is not None:
+        values.append(transport.bearer.get_secret_value())
+    words = {word for value in values for word in (value, *value.split())}
+    return {word for word in words if len(word) >= MIN_WORD_CHARS and word.lower() not in SCHEMES}
+
+
+def _of_variables(transport: StdioTransport) -> set[str]:
+    ours = (os.environ.get(name, "") for name in transport.env_vars)
+    return {value for value in (*transport.env.values(), *ours) if len(value) >= MIN_VALUE_CHARS}

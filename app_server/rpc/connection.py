@@ -14,6 +14,7 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Coroutine, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
@@ -77,6 +78,10 @@ class QueuePlace:
         """Wake the request if it waits."""
         if self._open is not None:
             self._open.set()
+
+
+NO_QUEUE = nullcontext()
+"""Of requests that wait for no others."""
 
 
 class RequestQueues:
@@ -512,11 +517,8 @@ class RpcConnection:
             # Nothing in it waits but the write, behind which a cancel loses nothing.
             return self._answer(context, request, chars, batch)
         key = _queue_key(order, request)
-        if key is None:
-            self._running.start(self._answer(context, request, chars, batch), tasks)
-        else:
-            place = self._queues.take_place(key, order.access)
-            self._running.start(self._answer_queued(place, context, request, chars, batch), tasks)
+        place = None if key is None else self._queues.take_place(key, order.access)
+        self._running.start(self._answer(context, request, chars, batch, place), tasks)
         return None
 
     async def _answer_on_reader(
@@ -527,46 +529,40 @@ class RpcConnection:
             await self._answer(context, request, chars, batch)
         bind_request(None)
 
-    async def _answer_queued(
+    async def _answer(
         self,
-        place: QueuePlace,
         context: RequestContext[Any],
         request: Request,
         chars: int,
         batch: BatchAnswers | None,
+        place: QueuePlace | None = None,
     ) -> None:
-        """Answer a request when it is the first of its queue."""
-        async with place:
-            await self._answer(context, request, chars, batch)
-
-    async def _answer(
-        self, context: RequestContext[Any], request: Request, chars: int, batch: BatchAnswers | None
-    ) -> None:
-        """Answer a request now."""
-        bind_request((context.connection_id, request.id, request.method))
-        try:
-            text = await self._requests.dispatch(context, request)
-        except BaseException:
-            context.answered()
-            raise
-        finally:
-            self._in_flight -= 1
-            self._in_flight_chars -= chars
-        if self.initialized is None:
-            # `initialize` has settled it.
-            self.initialized = context.initialized
-        if batch is not None:
-            self._add_to_batch(batch, request.id, text, context)
-            return
-        try:
-            if self._in_flight < MANY_IN_FLIGHT and self._outbox.claim():
-                await self._send_now(text)
-            elif len(text) > MAX_ANSWER_CHARS:
-                await self._outbox.add_large(text)
-            else:
-                self.post(text)
-        finally:
-            context.answered()
+        """Answer a request, once it is the first of its queue if it has a place in one."""
+        async with place or NO_QUEUE:
+            bind_request((context.connection_id, request.id, request.method))
+            try:
+                text = await self._requests.dispatch(context, request)
+            except BaseException:
+                context.answered()
+                raise
+            finally:
+                self._in_flight -= 1
+                self._in_flight_chars -= chars
+            if self.initialized is None:
+                # `initialize` has settled it.
+                self.initialized = context.initialized
+            if batch is not None:
+                self._add_to_batch(batch, request.id, text, context)
+                return
+            try:
+                if self._in_flight < MANY_IN_FLIGHT and self._outbox.claim():
+                    await self._send_now(text)
+                elif len(text) > MAX_ANSWER_CHARS:
+                    await self._outbox.add_large(text)
+                else:
+                    self.post(text)
+            finally:
+                context.answered()
 
     async def _send_now(self, text: str) -> None:
         """Send without waking the write task; that saves a turn of the event loop an answer."""

@@ -1,7 +1,7 @@
 """Builds the services of a server and joins them; starts nothing.
 
-Before them stand the settings that are read once, and the built-in model, which is served on
-loopback from when a turn first asks for it.
+Before them stand the settings that are read once, plugins, apps and skills, and the built-in model,
+which is served on loopback from when a turn first asks for it.
 """
 
 import logging
@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import anyio.abc
@@ -25,9 +25,13 @@ from app_server.config.editing.file import ConfigFile
 from app_server.config.effective import Configuration
 from app_server.config.requirements import requirements_of
 from app_server.config.values import Config, ConfigError
+from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.extensions.hooks.running import HookRunner
 from app_server.extensions.plugins.contributor import Plugins
 from app_server.extensions.plugins.in_turns import Offers, PluginsInTurns
+from app_server.extensions.plugins.store import PluginStore
+from app_server.extensions.skills.catalog import SkillCatalog
+from app_server.extensions.skills.folders import FoundSkill
 from app_server.handlers.services import Services
 from app_server.handlers.views.rules import rules_warning
 from app_server.host.commands.local_commands import LocalCommands
@@ -49,7 +53,6 @@ from app_server.rpc.connection import Conversations
 from app_server.rpc.hub import Hub
 from app_server.runtime.clock import Clock, SystemClock
 from app_server.runtime.loader import Lazy, load, load_from_worker
-from app_server.server.extensions import join_extensions, join_skills
 from app_server.server.peers import GroupPeers, HomePeers
 from app_server.server.settings import Settings, Substitutes
 from app_server.sessions.memory_budget import MemoryBudget, MemorySettings, read_memory_settings
@@ -59,8 +62,10 @@ from app_server.signals.notifications import SignalNotifier, SignalPorts
 from app_server.threads.opening.stores import Stores
 from app_server.turns.approval.persistent import PersistentApprovals
 from app_server.turns.server_context import ServerContext, ServerPlugins
+from protocol.integrations.skills import SkillsChangedNotification
 
 if TYPE_CHECKING:
+    from app_server.handlers.integrations.apps_port import AppsPort
     from app_server.handlers.server.config_problems import ConfigProblems
     from app_server.observability.use_counts import UseCounts
     from app_server.server.node import GroupNode
@@ -123,6 +128,79 @@ def _read(read: Callable[[Config], T], config: Config, default: T) -> T:
         return read(config)
     except ConfigError:
         return default
+
+
+APPROVALS_OF_APPS = "apps"
+"""Target of lasting approvals in the registrations of apps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extensions:
+    """Plugins, apps and registry of a server."""
+
+    plugins: Plugins
+    registry: ExtensionRegistry
+    apps: "AppsPort | None"
+    lazy_apps: LazyApps | None
+    """The same apps where they are the real ones; None: this process serves no apps."""
+
+
+def join_extensions(
+    settings: Settings,
+    substitutes: Substitutes,
+    environments: Environments,
+    config_file: ConfigFile,
+) -> Extensions:
+    """Make the real ones, or take the substitutes."""
+    plugins = Plugins(PluginStore(settings.home), partial(_is_available, environments))
+    if substitutes.extensions is not None:
+        return Extensions(
+            plugins=plugins, registry=substitutes.extensions, apps=substitutes.apps, lazy_apps=None
+        )
+    apps = LazyApps(settings.home, environments, plugins)
+    registry = ExtensionRegistry(
+        [plugins],
+        persisters={APPROVALS_OF_APPS: partial(_approve, config_file)},
+        in_turns=[PluginsInTurns(plugins)],
+        install_checks=[apps],
+        late=[apps],
+    )
+    return Extensions(plugins=plugins, registry=registry, apps=apps, lazy_apps=apps)
+
+
+def _is_available(environments: Environments, environment_id: str) -> bool:
+    return environments.instance_of(environment_id) is not None
+
+
+async def _approve(file: ConfigFile, path: Sequence[str]) -> None:
+    await file.write(path, "approve")
+
+
+def join_skills(
+    settings: Settings, plugins: Plugins, hub: Hub, background: anyio.abc.TaskGroup
+) -> SkillCatalog:
+    """Find the skills of the user, of projects and of plugins; clients are notified of changes."""
+
+    def changed() -> None:
+        hub.broadcast(SkillsChangedNotification())
+
+    return SkillCatalog(
+        settings.home,
+        settings.user_home,
+        partial(_skills_of_plugins, plugins),
+        background,
+        changed,
+    )
+
+
+def _skills_of_plugins(
+    plugins: Plugins, settings: Mapping[str, Any], thread_id: str | None
+) -> list[FoundSkill]:
+    return [
+        FoundSkill("user", skill, active.id)
+        for active in plugins.active(settings, thread_id)
+        for skill in active.plugin.named_skills()
+    ]
 
 
 def offline_model_url(tasks: anyio.abc.TaskGroup) -> Lazy[str]:

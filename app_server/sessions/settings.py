@@ -87,6 +87,8 @@ _NOT_COPIED = frozenset(
 )
 """Choices that become settings in another way than as they are."""
 
+_COPIED = [field.name for field in fields(Overrides) if field.name not in _NOT_COPIED]
+
 
 def initial_settings(
     config: Config, cwd: str, overrides: Overrides, trust: str | None = None
@@ -133,9 +135,8 @@ def with_overrides(settings: Settings, overrides: Overrides, view: ConfigView) -
         policy = sandbox_policy(overrides.sandbox_mode, view)
     if overrides.profile is not None:
         policy = overrides.profile.sandbox_policy
-    chosen = ((field.name, getattr(overrides, field.name)) for field in fields(overrides))
     changed: dict[str, object] = {
-        name: value for name, value in chosen if name not in _NOT_COPIED and value is not None
+        name: value for name in _COPIED if (value := getattr(overrides, name)) is not None
     }
     if overrides.approvals_reviewer is not None:
         changed["approvals_reviewer"] = _todays_name(overrides.approvals_reviewer)

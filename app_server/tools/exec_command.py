@@ -474,13 +474,10 @@ class WriteStdin(TurnTool):
     """Writes to commands, and reads what they printed since."""
 
     functions = (WRITE_STDIN,)
+    declared = (STDIN_DECLARATION,)
 
     context: ThreadContext
     turn: RunningTurn
-
-    def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
-        """Declare the function."""
-        return [STDIN_DECLARATION]
 
     # Calls do not overlap: what is written to one command comes in the order of the calls.
 

@@ -3,13 +3,11 @@
 Source: docs/tools.md, "Plans".
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field
 
-from app_server.models.catalogue.models import ModelFeatures
 from app_server.turns.calls import (
     BadCall,
     RequestedCall,
@@ -20,7 +18,7 @@ from app_server.turns.calls import (
 )
 from app_server.turns.slot import RunningTurn
 from app_server.turns.tools import TurnTool
-from protocol.model import Json, JsonObject
+from protocol.model import Json
 from protocol.turns.notifications import (
     TurnPlanStep,
     TurnPlanStepStatus,
@@ -77,12 +75,10 @@ class UpdatePlan(TurnTool):
     """Passes a turn's plan on."""
 
     functions = (NAME,)
+    # In every mode: what is declared should not change in a thread.
+    declared = (_DECLARATION,)
 
     turn: RunningTurn
-
-    def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
-        """Declare the function, in every mode: what is declared should not change in a thread."""
-        return [_DECLARATION]
 
     # Calls do not overlap: of two plans the later one counts.
 

@@ -27,10 +27,12 @@ class TurnTool(ABC):
 
     functions: ClassVar[Collection[str]] = ()
     """Names of its functions that are in no namespace."""
+    declared: ClassVar[Sequence[JsonObject]] = ()
+    """Declarations that are the same in every request."""
 
-    @abstractmethod
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
         """Declare what can be called now, as the Responses API takes tools; perhaps nothing."""
+        return self.declared
 
     def notes(self) -> Sequence[str]:
         """Return what the model is to know of its tools; it is sent before the history."""

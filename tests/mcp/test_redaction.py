@@ -12,8 +12,7 @@ from app_server.mcp.catalog.config import HttpTransport, ServerConfig, StdioTran
 from app_server.mcp.oauth.credentials import CredentialStore
 from app_server.mcp.oauth.target import SignInTarget
 from app_server.mcp.oauth.tokens import TokenSource
-from app_server.mcp.record import MAX_SENT, ServerRecord
-from app_server.mcp.redaction import without_secrets
+from app_server.mcp.record import MAX_SENT, ServerRecord, without_secrets
 from app_server.mcp_wire.errors import PeerError
 from tests.support.harness import claim, serve
 from tests.support.mcp_peers.calls import (

@@ -5,7 +5,7 @@ what is listed in docs/wire.md, "Settings of requests".
 Source: docs/environments.md, "Threads in an environment".
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -44,27 +44,25 @@ if TYPE_CHECKING:
 MAX_PLUGINS = 1000
 
 
-def _is_given(value: object) -> bool:
-    return value is not None
+_OFF = (None, False)
 
-
-NOT_BUILT: Mapping[type[WireModel], Mapping[str, Callable[[Any], bool]]] = {
-    ThreadStartParams: {"experimental_raw_events": bool},
-    ThreadResumeParams: {"history": _is_given},
+NOT_BUILT: Mapping[type[WireModel], Mapping[str, Collection[object]]] = {
+    ThreadStartParams: {"experimental_raw_events": _OFF},
+    ThreadResumeParams: {"history": (None,)},
     ThreadForkParams: {
-        "attach_to_source": bool,
-        "experimental_prediction_mode": bool,
-        "experimental_disable_prediction_mcp": bool,
-        "path": bool,
-        "defer_goal_continuation": bool,
+        "attach_to_source": _OFF,
+        "experimental_prediction_mode": _OFF,
+        "experimental_disable_prediction_mcp": _OFF,
+        "path": (None, ""),
+        "defer_goal_continuation": _OFF,
     },
     TurnStartParams: {
-        "root_turn_id": _is_given,
-        "tool_output": _is_given,
-        "cyber_access_program": lambda program: program not in (None, "standard"),
+        "root_turn_id": (None,),
+        "tool_output": (None,),
+        "cyber_access_program": (None, "standard"),
     },
 }
-"""Members that are refused, and when: a value that asks for nothing is taken."""
+"""Members that are refused, with the values that ask for nothing and are taken."""
 
 
 def refuse_not_built(params: WireModel) -> None:
@@ -73,8 +71,8 @@ def refuse_not_built(params: WireModel) -> None:
     Raises:
         RpcError: it names the first such member.
     """
-    for name, asks in NOT_BUILT.get(type(params), {}).items():
-        if asks(getattr(params, name)):
+    for name, taken in NOT_BUILT.get(type(params), {}).items():
+        if getattr(params, name) not in taken:
             field = type(params).model_fields[name].alias or name
             raise invalid_member(field, "is not supported by this server")
 
@@ -291,7 +289,9 @@ async def _look_for_unknown(
     services: Services, environments: Sequence[TurnEnvironmentParams] | None
 ) -> None:
     """Look whether clients of other servers have added the environments that are not known here."""
-    if all(services.environments.has(one.environment_id) for one in environments or ()):
+    if not environments:
+        return
+    if all(services.environments.has(one.environment_id) for one in environments):
         return
     shared = services.part(await load(_shared_environments))
     try:
