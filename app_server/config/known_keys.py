@@ -260,6 +260,7 @@ KNOWN: Sequence[str] = (
     "tools.web_search.location.country",
     "tools.web_search.location.region",
     "tools.web_search.location.timezone",
+    "wakes",
     "web_search",
 )
 """Keys that this server reads."""

@@ -57,7 +57,7 @@ from app_server.server.peers import GroupPeers, HomePeers
 from app_server.server.settings import Settings, Substitutes
 from app_server.sessions.memory_budget import MemoryBudget, MemorySettings, read_memory_settings
 from app_server.sessions.registry import Sessions
-from app_server.signals.lazy import LazySignals
+from app_server.signals.lazy import LazySignals, ModelWakes
 from app_server.signals.notifications import SignalNotifier, SignalPorts
 from app_server.threads.opening.stores import Stores
 from app_server.turns.approval.persistent import PersistentApprovals
@@ -281,6 +281,7 @@ async def build_services(
     if counts is not None:
         hub.observers.append(counts)
 
+    model_wakes = ModelWakes()
     sessions = Sessions(
         ServerContext(
             store=stores.threads,
@@ -307,6 +308,7 @@ async def build_services(
             metrics=metrics,
             configuration=configuration,
             config_file=config_file,
+            wakes=model_wakes,
         ),
         work,
         first.unload_delay_s,
@@ -321,7 +323,7 @@ async def build_services(
         configuration=configuration,
         peers=HomePeers(stores.servers) if node is None else GroupPeers(node),
     )
-    signals = LazySignals(stores.signals, background, ports)
+    signals = model_wakes.signals = LazySignals(stores.signals, background, ports)
     notifications = LazyNotifications(
         stores.notifications,
         background,

@@ -526,7 +526,10 @@ class Turn(RunningTurn):
             if response.calls:
                 with context.usage.tools():
                     await run_calls(response.calls, exchange.tools, self.recorder)
-            elif not await self._run_stop_hooks() and await self._end_unless_input_pends():
+                if not self.rests:
+                    continue
+                self.rests = False
+            if not await self._run_stop_hooks() and await self._end_unless_input_pends():
                 return
         failure = ModelFailure(f"the model made {MAX_REQUESTS} requests in one turn")
         raise exchange.requests.announced(failure)

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import anyio
@@ -12,6 +13,7 @@ from app_server.observability.log_context import start_apart
 from app_server.runtime.loader import Lazy, LoadFailed, load
 from app_server.signals.notifications import SignalPorts
 from app_server.threads.ledger import SignalStore
+from app_server.turns.server_context import WakeRefused
 
 if TYPE_CHECKING:
     from app_server.signals.service import Signals
@@ -114,6 +116,29 @@ class LazySignals:
             await anyio.to_thread.run_sync(ledger.close)
 
 
+class ModelWakes:
+    """The wakes as turns see them (TurnWakes), loaded with the first one that is set."""
+
+    signals: LazySignals
+    """Made later than the threads."""
+
+    async def at_time(self, thread_id: str, at_ms: int, note: str) -> None:
+        """Have a turn begin at a time; see TurnWakes."""
+        wakes = await self._wakes()
+        await (await load(_model_wakes)).set_timer(wakes, thread_id, at_ms, note)
+
+    async def at_exit(self, thread_id: str, session_id: str, note: str) -> None:
+        """Have a turn begin when a command ends; see TurnWakes."""
+        wakes = await self._wakes()
+        await (await load(_model_wakes)).set_on_exit(wakes, thread_id, session_id, note)
+
+    async def _wakes(self) -> "Wakes":
+        try:
+            return await self.signals.wakes()
+        except OSError as exc:
+            raise WakeRefused("the wake cannot be stored") from exc
+
+
 def _service() -> "type[Signals]":
     from app_server.signals.service import Signals
 
@@ -124,3 +149,9 @@ def _wakes() -> "type[Wakes]":
     from app_server.signals.wakes import Wakes
 
     return Wakes
+
+
+def _model_wakes() -> ModuleType:
+    from app_server.signals import model_wakes
+
+    return model_wakes

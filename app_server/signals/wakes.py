@@ -9,7 +9,7 @@ Source: docs/wakes.md.
 
 import logging
 import socket
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -21,6 +21,7 @@ from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from app_server.observability.log_context import start_apart
+from app_server.runtime.clock import Clock
 from app_server.runtime.cut_text import cut_text
 from app_server.signals.notifications import SignalPorts
 from app_server.signals.recipients import NoRecipient
@@ -81,6 +82,10 @@ TAIL_BYTES = 1900
 SignalType = Literal["TimerFired", "ProcessExited", "ProcessLost", "FileChanged"]
 
 
+class NoProcess(Exception):
+    """The thread has no such command running behind its turns."""
+
+
 class WakeUnknown(Exception):
     """The thread has no such wake."""
 
@@ -121,14 +126,16 @@ class Wakes:
 
     # What clients ask.
 
-    async def set(self, thread_id: str, source: WakeSource, options: "WakeOptions") -> StoredWake:
+    async def set(
+        self, thread_id: str, source: WakeSource, note: str = "", mode: WakeMode = "wake"
+    ) -> StoredWake:
         """Arm a wake; when this returns, it is on disk.
 
         The caller has checked the bounds of the source.
 
         Raises:
             NoRecipient: the thread is unknown or archived.
-            TooManyWakes
+            NoProcess, TooManyWakes
             OSError: nothing is armed; of a file also that it cannot be seen or watched.
         """
         await self._require_thread(thread_id)
@@ -138,20 +145,21 @@ class Wakes:
             thread_id=thread_id,
             kind=source.type,
             source=to_json(source.model_dump(mode="json")).decode(),
-            note=options.note,
-            mode=options.mode,
+            note=note,
+            mode=mode,
             state="armed",
             set_at_ms=now_ms,
             changed_at_ms=now_ms,
         )
+        command: ThreadCommand | None = None
         match source:
             case TimerWakeSource():
                 every_ms = None if source.every_secs is None else source.every_secs * 1000
                 at_ms = now_ms + (every_ms or 0) if source.at_ms is None else source.at_ms
                 wake = replace(wake, at_ms=at_ms, every_ms=every_ms, look_at_ms=at_ms)
             case ProcessWakeSource():
-                assert options.command is not None
-                line = cut_text(options.command.line, MAX_LINE_BYTES)
+                command = self._command(thread_id, source)
+                line = cut_text(command.line, MAX_LINE_BYTES)
                 wake = replace(wake, seen=line)
                 # Before others see it: what nobody follows is lost.
                 self._followed.add(wake.id)
@@ -166,11 +174,18 @@ class Wakes:
             self._files.end(wake.id)
             self._followed.discard(wake.id)
             raise
-        if options.command is not None:
-            start_apart(self._tasks, self._follow, wake, options.command)
+        if command is not None:
+            start_apart(self._tasks, self._follow, wake, command)
         self._emit(wake, "armed")
         self._changed.set()
         return wake
+
+    def _command(self, thread_id: str, source: ProcessWakeSource) -> ThreadCommand:
+        session = self._ports.sessions.find(thread_id)
+        command = None if session is None else session.commands.find(source.process_id)
+        if command is None:
+            raise NoProcess
+        return command
 
     async def made_before(self) -> StoredWake | None:
         """Return what the same request has set already, when it is sent again."""
@@ -228,7 +243,7 @@ class Wakes:
     async def run(self) -> None:
         """Fire and deliver until cancelled."""
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._forget_old)
+            tasks.start_soon(_forget_old, self._store, self._ports.clock)
             while True:
                 self._changed = self._files.changed = anyio.Event()
                 pause_s = LOOK_S
@@ -503,25 +518,15 @@ class Wakes:
         )
         self._ports.notifier.emit(wake.thread_id, event)
 
-    async def _forget_old(self) -> None:
-        while True:
-            now_ms = self._ports.clock.now_ms()
-            try:
-                removed = await anyio.to_thread.run_sync(self._store.forget_old, now_ms)
-                logger.debug("forgot %d wakes that are long over", removed)
-            except OSError:
-                logger.exception("wakes that are over cannot be removed")
-            await anyio.sleep(FORGET_EVERY_S)
 
-
-@dataclass(frozen=True, slots=True)
-class WakeOptions:
-    """Options of a wake."""
-
-    note: str = ""
-    mode: WakeMode = "wake"
-    command: ThreadCommand | None = None
-    """Of a process: the command, which runs in this server."""
+async def _forget_old(store: WakeStore, clock: Clock) -> None:
+    while True:
+        try:
+            removed = await anyio.to_thread.run_sync(store.forget_old, clock.now_ms())
+            logger.debug("forgot %d wakes that are long over", removed)
+        except OSError:
+            logger.exception("wakes that are over cannot be removed")
+        await anyio.sleep(FORGET_EVERY_S)
 
 
 def next_time(wake: StoredWake, now_ms: int) -> int | None:

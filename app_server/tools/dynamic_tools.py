@@ -52,6 +52,7 @@ OWN_NAMES = frozenset(
         "update_goal",
         "update_plan",
         "view_image",
+        "wait_until",
         "web_search",
         "write_stdin",
         *RESOURCE_FUNCTION_NAMES,

@@ -57,6 +57,7 @@ from app_server.turns.commands import (
     state_line,
 )
 from app_server.turns.context import ThreadContext
+from app_server.turns.server_context import WakeRefused
 from app_server.turns.slot import RunningTurn
 from app_server.turns.tools import TurnTool
 from protocol.model import Json, JsonObject
@@ -96,6 +97,7 @@ class ExecArguments(ToolArguments):
     justification: str | None = None
     prefix_rule: tuple[str, ...] | None = None
     environment_id: str | None = None
+    wake_on_exit: bool = False
 
     @property
     def yield_s(self) -> float:
@@ -192,13 +194,26 @@ STDIN_DECLARATION = function_declaration(
 )
 
 
-def exec_declaration(environments: Sequence[str]) -> JsonObject:
-    """Declare `exec_command`, where commands can run in these environments; the first is meant."""
-    if len(environments) < 2:
+_WAKE_ON_EXIT = _member(
+    "boolean",
+    "True: if it still runs after `yield_time_ms`, you may end your turn, and another one begins "
+    "when it ends, with its exit code and the end of its output. False if left out.",
+)
+
+
+def exec_declaration(environments: Sequence[str], *, wakes: bool = False) -> JsonObject:
+    """Declare `exec_command`, where commands can run in these environments; the first is meant.
+
+    `wakes` says whether the end of a command can wake the thread.
+    """
+    if len(environments) < 2 and not wakes:
         return EXEC_DECLARATION
     parameters = cast(dict[str, JsonObject], EXEC_DECLARATION["parameters"])
-    place = environment_member(environments)
-    properties = {**parameters["properties"], "environment_id": place}
+    properties = dict(parameters["properties"])
+    if len(environments) > 1:
+        properties["environment_id"] = environment_member(environments)
+    if wakes:
+        properties["wake_on_exit"] = _WAKE_ON_EXIT
     return {**EXEC_DECLARATION, "parameters": {**parameters, "properties": properties}}
 
 
@@ -231,7 +246,7 @@ class ExecCommand(TurnTool):
         """Declare the function; not without a folder to work in."""
         if not self.turn.settings.working_folders:
             return []
-        return [exec_declaration(self.environments.names)]
+        return [exec_declaration(self.environments.names, wakes=self._may_wake)]
 
     def may_overlap(self, call: RequestedCall) -> bool:
         """Whether it runs beside other commands of its answer, as all do that apply no patch."""
@@ -280,6 +295,20 @@ class ExecCommand(TurnTool):
                 # Interrupted, or refused by the disk: nothing of it goes on.
                 await command.stop()
                 self.context.commands.forget(command)
+
+    @property
+    def _may_wake(self) -> bool:
+        """Whether the end of a command can wake the thread; a review has no turn to go on with."""
+        return self.context.settings.offers_wakes and not self.turn.recorder.has_own_history
+
+    async def _wake_on_exit(self, command: ThreadCommand) -> None:
+        """Have the thread woken by the end of a command, and say so beside its output."""
+        try:
+            await self.context.server.wakes.at_exit(self.context.log.id, command.session_id, "")
+        except WakeRefused as exc:
+            command.note(f"Its end does not wake you: {exc}")
+        else:
+            command.note("A turn begins when it ends; you need not ask.")
 
     @property
     def _may_not_leave(self) -> bool:
@@ -390,6 +419,8 @@ class ExecCommand(TurnTool):
         if has_ended:
             assert command.exit_code is not None
             await command.complete(command.exit_code)
+        elif planned.arguments.wake_on_exit and self._may_wake:
+            await self._wake_on_exit(command)
         limit = min(
             int(planned.arguments.max_output_tokens) * BYTES_PER_TOKEN,
             self.context.settings.output_limit_bytes,

@@ -19,6 +19,7 @@ from app_server.tools.request_user_input import RequestUserInput
 from app_server.tools.tool_search import ToolSearch
 from app_server.tools.update_plan import UpdatePlan
 from app_server.tools.view_image import ViewImage
+from app_server.tools.wait_until import WaitUntil
 from app_server.tools.web_search import WebSearch
 from app_server.turns.context import ThreadContext
 from app_server.turns.slot import RunningTurn
@@ -47,6 +48,7 @@ def tool_table(context: ThreadContext, turn: RunningTurn) -> ToolTable:
         PluginInstall(context, turn, context.server.plugins.offers),
         *([patches] if settings.offers_patches else []),
         ViewImage(context, turn, environments),
+        *([WaitUntil(context, turn)] if settings.offers_wakes else []),
         *([UpdatePlan(turn)] if settings.offers_plans else []),
         McpResources(context, turn, servers),
         *([ServerSkills(servers, turn.recorder.turn_id)] if settings.reads_server_skills else []),

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from app_server.config.editing.file import ConfigFile
 from app_server.config.effective import Configuration
@@ -38,6 +39,43 @@ class ServerPlugins:
     """Which plugins users name."""
 
 
+class WakeRefused(Exception):
+    """A thread cannot be woken so; the text says why."""
+
+
+class TurnWakes(Protocol):
+    """The wakes that models set for their threads. When a method returns, the wake is on disk.
+
+    Source: docs/wakes.md, "For models".
+    """
+
+    async def at_time(self, thread_id: str, at_ms: int, note: str) -> None:
+        """Have a turn begin at a time, Unix milliseconds.
+
+        Raises:
+            WakeRefused
+        """
+
+    async def at_exit(self, thread_id: str, session_id: str, note: str) -> None:
+        """Have a turn begin when a command ends that runs behind the turns.
+
+        Raises:
+            WakeRefused
+        """
+
+
+class NoWakes:
+    """The wakes of a server that has none."""
+
+    async def at_time(self, thread_id: str, at_ms: int, note: str) -> None:
+        """Refuse; see TurnWakes."""
+        raise WakeRefused("this server wakes nobody")
+
+    async def at_exit(self, thread_id: str, session_id: str, note: str) -> None:
+        """Refuse; see TurnWakes."""
+        raise WakeRefused("this server wakes nobody")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerContext:
     """The store, the model, the clients and the rest of the server, as a thread sees them."""
@@ -71,5 +109,7 @@ class ServerContext:
     """With an administrator's requirements, for turns that no request begins."""
     config_file: ConfigFile
     """Gets the MCP servers that skills need."""
+    wakes: TurnWakes = field(default_factory=NoWakes)
+    """Of threads whose models may set some."""
     folder_reads: FolderReads = field(default_factory=FolderReads)
     grammar: ShellGrammar = field(default_factory=ShellGrammar)

@@ -92,6 +92,8 @@ class SessionSettings:
     """The model that reviews code; None: the thread's own."""
     network_proxy: NetworkTable | None
     """Proxy settings for commands that have a network; None: they have it without a proxy."""
+    offers_wakes: bool
+    """Whether the model may have its thread woken."""
     approval_timeout_s: float | None
     """For the user to answer a question about an action; None means without limit."""
 
@@ -126,6 +128,7 @@ async def read_session_settings(config: Config, machine_paths: MachinePaths) -> 
         requests_permissions=features.boolean(REQUESTS_PERMISSIONS, default=False),
         model=read_model_settings(config),
         compact_prompt=await read_compact_prompt(view),
+        offers_wakes=view.boolean("wakes", default=False),
         approval_timeout_s=view.seconds("approval_timeout_s"),
         output_limit_bytes=(
             DEFAULT_MODEL_BYTES if tokens is None else int(tokens * BYTES_PER_TOKEN)

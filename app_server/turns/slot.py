@@ -138,6 +138,8 @@ class RunningTurn:
         """Whether a question was put to the user in this turn."""
         self.awaits_model = False
         """Whether a request to the thread's model is being made, or its response read."""
+        self.rests = False
+        """Whether it ends behind the calls that run, as its model waits to be woken."""
         self.request: anyio.CancelScope | None = None
         """Of the request that is under way."""
         self.origin: UsageOrigin = "user"

@@ -511,3 +511,106 @@ default_permissions = "work"
             )
             assert refusal.data["field"] == "source.path"
         assert await wakes_of(client) == []
+
+
+# Models.
+
+
+def names_of(request: dict[str, Any]) -> set[str]:
+    return {tool.get("name", "") for tool in request["tools"]}
+
+
+@claim("wakes:models")
+async def test_models_are_offered_wakes_in_threads_that_allow_them(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        for config, offers in (({}, False), ({"config": {"wakes": True}}, True)):
+            thread_id = await client.start_thread(**ACCESS, **config)
+            await client.turn(thread_id, "go")
+            request = served.model.requests[-1]
+            (declared,) = [tool for tool in request["tools"] if tool["name"] == "exec_command"]
+            assert ("wait_until" in names_of(request)) is offers
+            assert ("wake_on_exit" in declared["parameters"]["properties"]) is offers
+
+
+@claim("wakes:models")
+async def test_a_command_wakes_the_model_that_started_it(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    line = waiting_for(go, "echo built")
+    async with serve(tmp_path / "home", config="wakes = true") as served, served.client() as client:
+        thread_id = await client.start_thread(**ACCESS)
+        call = command(line, yield_time_ms=SOON_MS, wake_on_exit=True)
+        served.model.scripts[:] = [calls(call), says("I wait.")]
+        await client.turn(thread_id, "build")
+        (output,) = [
+            item["output"]
+            for item in served.model.items()
+            if item["type"] == "function_call_output"
+        ]
+        assert "A turn begins when it ends; you need not ask." in output
+        assert len(served.model.requests) == 2
+        go.touch()
+        await client.wait_for("turn/completed")
+        assert len(served.model.requests) == 3
+        assert 'type: "ProcessExited"' in served.model.inputs()[-1][1]
+
+
+@claim("wakes:models")
+async def test_a_model_that_waits_ends_its_turn_without_another_request(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    async with serve(tmp_path / "home", config="wakes = true") as served, served.client() as client:
+        thread_id = await client.start_thread(**ACCESS)
+        served.model.scripts[:] = [
+            calls(command(waiting_for(go, "exit 4"), yield_time_ms=SOON_MS)),
+            says("started"),
+        ]
+        await client.turn(thread_id, "build")
+        listed = await client.call("thread/backgroundTerminals/list", {"threadId": thread_id})
+        session_id = int(listed["data"][0]["processId"])
+        for arguments, event in (
+            ({"session_id": session_id, "note": "then test"}, "ProcessExited"),
+            ({"seconds": 1, "note": "then test"}, "TimerFired"),
+        ):
+            served.model.requests.clear()
+            wait = {"name": "wait_until", "arguments": arguments}
+            served.model.scripts[:] = [calls(wait), says("woken")]
+            done = await client.turn(thread_id, "wait")
+            assert done["status"] == "completed"
+            assert len(served.model.requests) == 1
+            go.touch()
+            await client.wait_for("turn/completed")
+            assert len(served.model.requests) == 2
+            text = served.model.inputs()[-1][1]
+            assert f'type: "{event}"' in text
+            assert "> then test" in text
+            wake = (await wakes_of(client, thread_id))[0]
+            assert await reached(client, wake, "delivered")
+
+
+@claim("wakes:models")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({}, "give one of `time`, `seconds` and `session_id`"),
+        ({"seconds": 1, "session_id": 1}, "give one of `time`, `seconds` and `session_id`"),
+        ({"time": "soon"}, "`time` must be a time such as 2026-01-31T08:00:00Z"),
+        ({"time": "2026-01-31T08:00:00"}, "`time` needs a time zone, such as the Z of"),
+        ({"time": "2026-01-31T08:00:00Z"}, "`time` must not be in the past"),
+        ({"session_id": 7}, "Unknown process id 7"),
+        ({"seconds": 5, "note": "é" * 513}, "`note` holds more than 1024 bytes"),
+    ],
+)
+async def test_a_wait_for_nothing_is_refused_and_the_turn_goes_on(
+    tmp_path: Path, arguments: dict[str, Any], said: str
+) -> None:
+    async with serve(tmp_path, config="wakes = true") as served, served.client() as client:
+        thread_id = await client.start_thread()
+        served.model.scripts[:] = [calls({"name": "wait_until", "arguments": arguments})]
+        await client.turn(thread_id, "wait")
+        (output,) = [
+            item["output"]
+            for item in served.model.items()
+            if item["type"] == "function_call_output"
+        ]
+        assert output.startswith(f"wait_until failed: {said}")
+        assert len(served.model.requests) == 2
+        assert await wakes_of(client) == []

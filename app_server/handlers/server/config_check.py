@@ -165,6 +165,7 @@ def _check_threads(config: Config, found: _WrongValues) -> None:
     with found.reading():
         for tool in ("update_plan", "apply_patch"):
             view.at("tools").at(tool).boolean("enabled", default=True)
+        view.boolean("wakes", default=False)
     found.read(read_command_settings, config)
     found.read(read_agents_settings, config)
     found.read(read_network_feature, config)

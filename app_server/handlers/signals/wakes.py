@@ -19,11 +19,10 @@ from app_server.permissions.sandbox.policy import (
 from app_server.permissions.sandbox.roots import RootChanged, with_hidden_paths
 from app_server.rpc.dispatch import storage_failed
 from app_server.signals.recipients import NoRecipient
-from app_server.signals.wakes import WakeOptions, WakeOver, WakeUnknown, shown_wake
+from app_server.signals.wakes import NoProcess, WakeOver, WakeUnknown, shown_wake
 from app_server.threads.failures import StoreUnavailable
 from app_server.threads.wakes import TooManyWakes
-from app_server.turns.commands import ThreadCommand
-from protocol.jsonrpc.errors import internal_error, invalid_member, invalid_request
+from protocol.jsonrpc.errors import RpcError, internal_error, invalid_member, invalid_request
 from protocol.signals.wakes import (
     MAX_EVERY_S,
     MAX_NOTE_BYTES,
@@ -46,7 +45,7 @@ async def set_wake(context: RequestContext, params: ThreadWakeSetParams) -> Thre
     """Arm a wake; answered when it is on disk."""
     if len(params.note.encode()) > MAX_NOTE_BYTES:
         raise invalid_member("note", f"holds more than {MAX_NOTE_BYTES} bytes")
-    services, command = context.services, None
+    services = context.services
     with thread_failures(params.thread_id), _wake_failures(params.thread_id):
         wakes = await services.signals.wakes()
         if (made := await wakes.made_before()) is not None:
@@ -55,11 +54,10 @@ async def set_wake(context: RequestContext, params: ThreadWakeSetParams) -> Thre
             case TimerWakeSource():
                 _check_timer(params.source, services.clock.now_ms())
             case ProcessWakeSource():
-                command = _command_of(services, params.thread_id, params.source.process_id)
+                _check_process(services, params.thread_id, params.source.process_id)
             case FileWakeSource():
                 await _check_path(services, params.thread_id, params.source.path)
-        options = WakeOptions(params.note, params.mode, command)
-        wake = await wakes.set(params.thread_id, params.source, options)
+        wake = await wakes.set(params.thread_id, params.source, params.note, params.mode)
     return ThreadWakeSetResponse(wake=shown_wake(wake))
 
 
@@ -115,12 +113,15 @@ def _check_timer(source: TimerWakeSource, now_ms: int) -> None:
         raise invalid_member("source.untilMs", "must not be before the first time")
 
 
-def _command_of(services: Services, thread_id: str, process_id: str) -> ThreadCommand:
+def _check_process(services: Services, thread_id: str, process_id: str) -> None:
     session = services.sessions.find(thread_id)
     command = None if session is None else session.commands.find(process_id)
     if command is None or command.completed.is_set():
-        raise invalid_member("source.processId", "must be a process that the thread has running")
-    return command
+        raise _not_running()
+
+
+def _not_running() -> RpcError:
+    return invalid_member("source.processId", "must be a process that the thread has running")
 
 
 async def _check_path(services: Services, thread_id: str, path: str) -> None:
@@ -160,6 +161,8 @@ def _wake_failures(thread_id: str) -> Iterator[None]:
         raise invalid_request(
             str(exc), exc.code, recipientState=exc.state, threadId=thread_id
         ) from exc
+    except NoProcess as exc:
+        raise _not_running() from exc
     except TooManyWakes as exc:
         raise invalid_request(str(exc), "tooManyWakes", threadId=thread_id) from exc
     except StoreUnavailable as exc:
