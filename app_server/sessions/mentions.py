@@ -23,7 +23,7 @@ from app_server.sessions.environment_messages import ThreadSkills
 from app_server.turns.context import ThreadContext
 from app_server.turns.recorder import TurnRecorder
 from protocol.model import JsonObject
-from protocol.turns.items import MentionUserInput
+from protocol.turns.items import MentionUserInput, TextUserInput, UserInput
 
 logger = logging.getLogger(__name__)
 
@@ -63,11 +63,15 @@ class InputMentions:
     def named_by(self, user_input: TurnInput, skills: Sequence[FoundSkill]) -> NamedByInput:
         """Return what the input that begins a turn names; `skills` are those that it uses."""
         content = user_input.content
+        if not skills and all(map(_names_nothing, content)):
+            return NOTHING_NAMED
         named = self.context.server.plugins.mentions.named
         plugins = named(content, self.context.servers.context())
         paths = [part.path for part in content if isinstance(part, MentionUserInput)]
         reads_skills = self.context.settings.reads_server_skills
-        servers = [path.removeprefix(SERVER_SCHEME) for path in paths if _is_server(path)]
+        servers = [
+            path.removeprefix(SERVER_SCHEME) for path in paths if path.startswith(SERVER_SCHEME)
+        ]
         return NamedByInput(
             plugins=plugins,
             plugin_ids=frozenset(
@@ -142,8 +146,9 @@ class InputMentions:
         return [text for text in texts if text is not None]
 
 
-def _is_server(path: str) -> bool:
-    return path.startswith(SERVER_SCHEME)
+def _names_nothing(part: UserInput) -> bool:
+    """Whether a part has no mention, nor a text with the sign that one begins with."""
+    return isinstance(part, TextUserInput) and "$" not in part.text and "@" not in part.text
 
 
 def _is_of(said: RuntimeMetadata, plugin: NamedPlugin) -> bool:

@@ -96,6 +96,9 @@ def _has_skills(active: Active, config: Mapping[str, Any]) -> bool:
     return any(is_enabled(skill.name, skill.file, config) for skill in skills)
 
 
+TABLE = "tool_suggest"
+"""Table of the settings, and feature, of plugins to suggest."""
+
 MAX_OFFERED = 256
 """Plugins that `discoverables` may name; those behind them are not suggested."""
 
@@ -120,7 +123,7 @@ class Offers:
 
     def has_any(self, config: Mapping[str, Any]) -> bool:
         """Whether the settings name plugins that are neither declined nor installed."""
-        return bool(self._wanted(config))
+        return TABLE in config and bool(self._wanted(config))
 
     async def offered(self, config: Mapping[str, Any]) -> "Sequence[SuggestedPlugin]":
         """Return the suggested plugins that a marketplace has."""
@@ -145,12 +148,10 @@ class Offers:
             raise NotRecorded(str(exc)) from exc
 
     def _wanted(self, config: Mapping[str, Any]) -> Sequence[str]:
-        named = dict.fromkeys(_ids_in(config, "discoverables"))
-        if not named:
-            return []
-        if not (feature_is_on(config, "plugins") and feature_is_on(config, "tool_suggest")):
+        if not (feature_is_on(config, "plugins") and feature_is_on(config, TABLE)):
             return []
         declined = self._declined.union(_ids_in(config, "disabled_tools"))
+        named = dict.fromkeys(_ids_in(config, "discoverables"))
         return [
             id_
             for id_ in list(named)[:MAX_OFFERED]
@@ -171,11 +172,11 @@ def _with_disabled(plugin_id: str, edit: Any, found: Config) -> str:
     if len(entries) >= MAX_DISABLED:
         raise NotRecorded(f"tool_suggest.disabled_tools has {MAX_DISABLED} entries")
     value = [*entries, {"type": "plugin", "id": plugin_id}]
-    return str(edit.set_value(found.text, ("tool_suggest", "disabled_tools"), value))
+    return str(edit.set_value(found.text, (TABLE, "disabled_tools"), value))
 
 
 def _entries(config: Mapping[str, Any], key: str) -> list[Any]:
-    table = config.get("tool_suggest")
+    table = config.get(TABLE)
     entries = table.get(key) if isinstance(table, dict) else None
     return entries if isinstance(entries, list) else []
 

@@ -35,6 +35,7 @@ from app_server.sessions.session import ThreadSession
 from app_server.threads.log.state import digest_of, digest_of_words
 from app_server.turns.slot import NoActiveTurn, TurnIdMismatch, TurnOptions
 from protocol.jsonrpc.errors import invalid_member
+from protocol.model import JsonObject
 from protocol.turns.items import UserInput
 from protocol.turns.requests import (
     AdditionalContextEntry,
@@ -175,9 +176,11 @@ async def _turn_input(
 ) -> TurnInput:
     context = params.additional_context or {}
     check_length(params.input, context)
-    state = session.log.state
-    waiting = [item for entry in state.pending_input for item in entry.items]
-    added = context_items(context, [*state.history, *waiting])
+    added: Sequence[JsonObject] = ()
+    if context:
+        state = session.log.state
+        waiting = [item for entry in state.pending_input for item in entry.items]
+        added = context_items(context, [*state.history, *waiting])
     said = await user_message(params.input)
     return TurnInput(params.input, [*added, *said], params.client_user_message_id, digest=digest)
 
