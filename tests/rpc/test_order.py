@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.observability.log_context import REQUEST
+from app_server.observability.log_context import REQUEST, THREAD
 from app_server.rpc.connection import STEP, RequestQueues, RpcConnection
 from app_server.rpc.context import Handler, RequestContext
 from app_server.rpc.dispatch import Dispatcher
@@ -175,6 +175,33 @@ async def test_what_is_read_after_initialize_is_not_logged_as_a_part_of_it() -> 
         stream.client_send({"id": 1, "method": "initialize"}, "no JSON")
         await stream.client_receive(2)
     assert found == [None]
+
+
+async def test_requests_one_after_another_share_a_task_and_are_logged_apart() -> None:
+    found: list[Any] = []
+
+    class Seen(Work):
+        async def dispatch(self, context: RequestContext[Any], request: Request) -> str:
+            found.append((asyncio.current_task(), REQUEST.get(), THREAD.get()))
+            THREAD.set("of this request")
+            return await super().dispatch(context, request)
+
+    work = Seen()
+    work.let(1, 2)
+    async with conversation(work) as (stream, _, _):
+        for number in (1, 2):
+            stream.client_send(request(number))
+            await stream.client_receive()
+            # Its task has nothing left to do.
+            await anyio.wait_all_tasks_blocked()
+        stream.client_send(request(3), request(4, thread="u"))
+        await work.until_started(1, 2, 3, 4)
+        work.let(3, 4)
+        await stream.client_receive(2)
+    tasks = [task for task, _, _ in found]
+    assert (tasks[0] is tasks[1] is tasks[2], tasks[2] is tasks[3]) == (True, False)
+    assert [origin[1:] for _, origin, _ in found] == [(n, "turn/start") for n in (1, 2, 3, 4)]
+    assert [thread for _, _, thread in found] == [None] * 4
 
 
 @claim("order:loading")
