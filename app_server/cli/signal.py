@@ -11,6 +11,7 @@ from typing import Any
 import anyio
 
 from app_server.cli.chosen_server import NoOneServer, server_address
+from app_server.cli.wake import ACTIONS, add_wake, run_wake, source_of
 from app_server.clients.command_line import command_parser, whole_number
 from app_server.peer.address import UNIX, HandshakeRefused, ServerAddress
 from app_server.peer.connection import Client, open_client
@@ -21,7 +22,7 @@ from protocol.jsonrpc.errors import OVERLOADED, RpcError
 from protocol.model import JsonObject
 
 SOURCE = "app-server signal"
-COMMANDS = ("send", "list", "recall")
+COMMANDS = ("send", "list", "recall", "wake")
 ADDRESSES = ("ws://", "wss://", UNIX)
 ENDS = ("answered", "expired", "recalled", "failed")
 STAGES = ("accepted", "inHistory", "seen", *ENDS)
@@ -38,6 +39,7 @@ examples:
   app-server signal list --thread ID
   app-server signal list ws://127.0.0.1:4500
   app-server signal recall ID
+  app-server signal wake set --thread ID --in 3600 "Is the release out?"
 
 A thread is chosen by its id, by its working directory (the one that was last active there) or by
 its name. Without --wake the message waits for the thread's next turn. With --wake an idle thread
@@ -64,6 +66,11 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(_with_url(arguments))
     if options.command == "send" and options.steer and not options.wake:
         parser.error("--steer is for signals that wake: give --wake too")
+    if options.command == "wake" and options.action == "set":
+        try:
+            source_of(options)
+        except ValueError as exc:
+            parser.error(str(exc))
     command, status = f"app-server signal {options.command}", 1
     try:
         server = server_address(options.url, options.home, options.token_file, command, "--url")
@@ -114,7 +121,7 @@ def _with_url(arguments: Sequence[str]) -> Sequence[str]:
     """Take an address right behind the command for that of the server, as `inspect` does."""
     for at, word in enumerate(arguments):
         following = arguments[at + 1 : at + 2]
-        if word in COMMANDS and following and following[0].startswith(ADDRESSES):
+        if word in (*COMMANDS, *ACTIONS) and following and following[0].startswith(ADDRESSES):
             return [*arguments[: at + 1], "--url", *arguments[at + 1 :]]
     return arguments
 
@@ -186,6 +193,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     recall.add_argument("--source", default=SOURCE, help="the system it came from")
     recall.add_argument("id", metavar="ID", help="the signal's id")
+    add_wake(commands, where)
     return parser
 
 
@@ -211,6 +219,9 @@ async def _run(options: argparse.Namespace, server: ServerAddress) -> int:
             return await _send(options, server)
         case "list":
             return await _list(options, server)
+        case "wake":
+            async with _open(server) as client:
+                return await run_wake(options, client)
     async with _open(server) as client:
         params = {"source": options.source, "id": options.id}
         _print((await client.call("signal/recall", params))["receipt"])

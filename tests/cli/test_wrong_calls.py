@@ -32,6 +32,20 @@ def test_a_port_of_the_demo_router(port: str, capsys: pytest.CaptureFixture[str]
     [
         ("list --limit=0", "argument --limit: must be a whole number of at least 1"),
         ("list --limit=x", "argument --limit: must be a whole number of at least 1"),
+        ("wake set --thread t", "give one of --at, --in, --every, --process and --file"),
+        (
+            "wake set --thread t --in 5 --every 60",
+            "give one of --at, --in, --every, --process and --file",
+        ),
+        ("wake set --thread t --in 5 --until 2100-01-01", "--until is for --every"),
+        (
+            "wake set --thread t --at soon",
+            "argument --at: must be a time such as 2026-12-01T08:00:00Z",
+        ),
+        (
+            "wake set --thread t --every 59",
+            "argument --every: must be a whole number from 60 to 31622400",
+        ),
         (
             "send --cwd . --from a --type T --ttl=4294967296 hi",
             "argument --ttl: must be a whole number from 0 to 4294967295",
