@@ -261,8 +261,6 @@ class ThreadSkills:
 
 async def with_skills(user_input: TurnInput, used: "Sequence[FoundSkill]") -> TurnInput:
     """Add the text of the skills that an input names, and does not have as parts of its own."""
-    if not used:
-        return user_input
     given = _paths(user_input)
     named = [
         SkillUserInput(type="skill", name=one.skill.name, path=str(one.skill.file))

@@ -335,6 +335,8 @@ def refuse_overrides(overrides: Overrides, chosen: Settings, requirements: Requi
 
 def with_required(settings: Settings, requirements: Requirements) -> tuple[Settings, Sequence[str]]:
     """Put what is demanded in the place of what is not allowed; also says what was replaced."""
+    if requirements.approval_policies is None and requirements.sandbox_modes is None:
+        return settings, []
     changed: dict[str, object] = {}
     replaced: list[str] = []
     problem = _approval_problem(settings.approval_policy, requirements)

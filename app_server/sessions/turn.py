@@ -183,7 +183,9 @@ class ThreadTurns:
         context.server.plugins.installed.switch_off(context.log.id, settings.disabled_plugin_ids)
         environment = await self.environment.news(of_turn(settings))
         skills = self.environment.skills.used_by(work.user_input)
-        user_input = await with_skills(work.user_input, skills)
+        user_input = work.user_input
+        if skills:
+            user_input = await with_skills(user_input, skills)
         at_ms = context.clock.now_ms()
         shown = user_message_item(user_input, context.clock, at_ms)
         await context.log.append(
@@ -200,7 +202,7 @@ class ThreadTurns:
         return GivenInput(
             message=shown,
             items=user_input.items,
-            needed_servers=needed_servers(skills),
+            needed_servers=needed_servers(skills) if skills else (),
             named=self.mentions.named_by(user_input, skills),
         )
 

@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 MAX_PLUGINS = 1000
 
 
+NOTHING_CONFIGURED = Config({}).view()
+"""For threads that have their settings: the configuration says nothing of them any more."""
+
 _OFF = (None, False)
 
 NOT_BUILT: Mapping[type[WireModel], Mapping[str, Collection[object]]] = {
@@ -119,7 +122,7 @@ def ignored_text(
     None: all of them are.
     """
     settings, created = session.log.state.settings, session.log.state.created
-    changed = with_overrides(settings, overrides, Config({}).view())
+    changed = with_overrides(settings, overrides, NOTHING_CONFIGURED)
     differs = {
         "base_instructions": params.base_instructions
         != (settings.base_instructions or created.base_instructions),
@@ -229,7 +232,7 @@ def chosen_settings(
     Raises:
         SettingNotAllowed: an administrator does not allow what the client chose.
     """
-    chosen = with_overrides(settings, overrides, Config({}).view())
+    chosen = with_overrides(settings, overrides, NOTHING_CONFIGURED)
     refuse_overrides(overrides, chosen, requirements)
     if without_tier:
         chosen = chosen.model_copy(update={"service_tier": None})

@@ -92,8 +92,10 @@ async def start_turn(context: RequestContext, params: TurnStartParams) -> TurnSt
 
 
 def _accepted_turn(session: ThreadSession, params: TurnStartParams, turn_id: str) -> Turn:
-    accepted = session.log.state.accepted.find(params.client_user_message_id)
     turn = started_turn(turn_id)
+    if params.client_user_message_id is None:
+        return turn
+    accepted = session.log.state.accepted.find(params.client_user_message_id)
     return turn if accepted is None else turn.model_copy(update={"status": accepted.status})
 
 
@@ -192,7 +194,7 @@ def check_length(
     size = sum(len(part.text) for part in content if part.type == "text")
     if size > MAX_INPUT_CHARS:
         raise invalid_member("input", f"holds more than {MAX_INPUT_CHARS} characters of text")
-    if size + context_chars(context) > MAX_INPUT_CHARS:
+    if context and size + context_chars(context) > MAX_INPUT_CHARS:
         rule = f"holds, with `input`, more than {MAX_INPUT_CHARS} characters of text"
         raise invalid_member("additionalContext", rule)
     if len(context) > MAX_CONTEXT_ENTRIES:
