@@ -82,6 +82,9 @@ _NETWORK = (
 )
 """Keys of a network, wherever it is described (docs/config.md, "Network of commands")."""
 
+_BUDGET = ("cost", "currency", "tokens")
+"""Keys of a budget that threads share (docs/usage.md, "Budgets of a home")."""
+
 KNOWN: Sequence[str] = (
     "allow_login_shell",
     "analytics.enabled",
@@ -105,6 +108,7 @@ KNOWN: Sequence[str] = (
     "apps_mcp_product_sku",
     "apps_service.demo",
     "apps_service.status_view",
+    *(f"budget.{scope}.{key}" for scope in ("day", "folders.*", "home") for key in _BUDGET),
     "chatgpt_base_url",
     "cli_auth_credentials_store",
     "compact_prompt",

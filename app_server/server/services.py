@@ -62,6 +62,7 @@ from app_server.signals.notifications import SignalNotifier, SignalPorts
 from app_server.threads.opening.stores import Stores
 from app_server.turns.approval.persistent import PersistentApprovals
 from app_server.turns.server_context import ServerContext, ServerPlugins
+from app_server.turns.usage.home import HomeBudgets
 from protocol.integrations.skills import SkillsChangedNotification
 
 if TYPE_CHECKING:
@@ -306,6 +307,7 @@ async def build_services(
                 mentions=PluginsInTurns(plugins),
             ),
             metrics=metrics,
+            budgets=HomeBudgets(stores.budgets, stores.threads.lists),
             configuration=configuration,
             config_file=config_file,
             wakes=model_wakes,

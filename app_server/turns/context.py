@@ -90,9 +90,8 @@ def thread_context(
     clients = ThreadClients(server.clients, log.id)
     status = SessionStatus(slot, clients, clock)
     hooks = ThreadHooks(log, clients, server)
-    usage = UsageRecorder(
-        log, clients, clock, status, ThreadBudgets(log, clients, server.configuration)
-    )
+    budgets = ThreadBudgets(log, clients, clock, server.configuration, server.budgets)
+    usage = UsageRecorder(log, clients, clock, status, budgets)
     assessments = AssessmentRequests(log, server.model_client, settings.model.providers, usage)
     questions = ThreadQuestions(
         log=log,

@@ -25,6 +25,7 @@ from app_server.runtime.clock import Clock
 from app_server.threads.store import ThreadStore
 from app_server.turns.approval.persistent import PersistentApprovals
 from app_server.turns.clients import ClientPort
+from app_server.turns.usage.home import HomeBudgets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +106,8 @@ class ServerContext:
     plugins: ServerPlugins
     metrics: ServerMetrics
     """Counts the turns that end."""
+    budgets: HomeBudgets
+    """Budgets that all threads share."""
     configuration: Configuration
     """With an administrator's requirements, for turns that no request begins."""
     config_file: ConfigFile

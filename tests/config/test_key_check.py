@@ -29,6 +29,9 @@ from tests.support.paths import DOCS
 
 FILE = """\
 modell = "x"
+[budget.day]
+[budget.folders."/x"]
+[budget.home]
 [features]
 bogus = true
 [mcp_servers.a]

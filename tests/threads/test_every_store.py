@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from app_server.config.store_url import StoreUrl
+from app_server.threads.budgets import STEP, TOKENS, BudgetClaim, Refused, Unknown
 from app_server.threads.failures import (
     InvalidThreadId,
     ThreadBusy,
@@ -712,3 +713,47 @@ async def test_usage_is_that_of_the_rows_and_of_a_log(opened: Opener) -> None:
     async with opened() as stores:
         sums = await stores.threads.lists.usage(UsageQuery("model"))
         assert sums == {"m": {("p", "m"): usage(1, 2, 3, 4, 6)}}
+
+
+async def test_what_is_reserved_of_a_budget_is_counted_until_it_is_settled(opened: Opener) -> None:
+    home, day = (
+        BudgetClaim("home", None, TOKENS, 10_000, 100, 1),
+        BudgetClaim("day", "2026-11-28", "USD", 0, 0, 1),
+    )
+    day = replace(day, limit=5_000 * STEP, fixed=STEP // 2, per_token=STEP)
+    async with opened() as one, opened() as other:
+        assert await one.budgets.reserve("a", [home, day], 4_000) == Unknown([home, day])
+        await one.budgets.seed([(home, 1_000), (day, 0)])
+        await other.budgets.seed([(home, 500)])
+        assert await one.budgets.reserve("a", [home, day], 4_000) == 4_000
+        # The other server sees what is reserved: 5,100 tokens, and a little over 4,000 of money.
+        assert await other.budgets.reserve("b", [home, day], 4_000) == 998
+        refused = await other.budgets.reserve("c", [home, day], 4_000)
+        assert refused == Refused(day, 5_000 * STEP)
+        assert (
+            await other.budgets.reserve("c", [home], 4_000) == 10_000 - 1_000 - 4_100 - 1_098 - 100
+        )
+        changes = await one.budgets.settle("a", [(home, 50), (day, 3 * STEP + 1)])
+        assert changes == [(1_000, 1_050), (0, 4)]
+        changes = await other.budgets.settle("b", [(home, 7), (day, 0)])
+        assert changes == [(1_050, 1_057), (4, 4)]
+        assert await other.budgets.reserve("d", [home], 4_000) == 4_000
+        assert await one.budgets.reserve("e", [home], 4_000) == 10_000 - 4_859 - 4_100 - 100
+        assert await other.budgets.reserve("f", [home], 4_000) == Refused(home, 10_000)
+
+
+async def test_servers_that_reserve_at_once_never_pass_a_budget(opened: Opener) -> None:
+    claim = BudgetClaim("home", None, TOKENS, 20_000, 500, 1)
+    async with opened() as one, opened() as other:
+        await one.budgets.seed([(claim, 0)])
+        granted = await asyncio.gather(
+            *(
+                stores.budgets.reserve(f"{name}{number}", [claim], 1_000)
+                for number in range(10)
+                for name, stores in (("a", one), ("b", other))
+            )
+        )
+        sizes = [each for each in granted if isinstance(each, int)]
+        assert sizes == [1_000] * 13
+        refused = [each for each in granted if not isinstance(each, int)]
+        assert refused == [Refused(claim, 13 * 1_500)] * 7

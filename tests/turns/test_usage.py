@@ -12,6 +12,8 @@ import pytest
 from app_server.config.effective import ConfigSources, Configuration
 from app_server.rpc.hub import Hub
 from app_server.runtime.clock import SystemClock
+from app_server.threads.files.budgets import FileBudgets
+from app_server.threads.files.store import FileStore
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state import begin
 from app_server.threads.usage import (
@@ -24,6 +26,7 @@ from app_server.threads.usage import (
 from app_server.turns.clients import ThreadClients
 from app_server.turns.slot import SessionStatus, TurnSlot
 from app_server.turns.usage.budgets import ThreadBudgets
+from app_server.turns.usage.home import HomeBudgets
 from app_server.turns.usage.recorder import UsageRecorder
 from protocol.log.rollout import UsageRecorded
 from tests.support.harness import WireClient, claim, serve, write_config
@@ -278,7 +281,13 @@ async def test_the_time_of_tools_is_recorded_without_the_time_of_people(tmp_path
     clock, hub = StoodClock(), Hub()
     log = LiveThread(begin(created()), None, lambda _: None)
     clients = ThreadClients(hub, log.id)
-    budgets = ThreadBudgets(log, clients, Configuration(ConfigSources(tmp_path, tmp_path)))
+    budgets = ThreadBudgets(
+        log,
+        clients,
+        clock,
+        Configuration(ConfigSources(tmp_path, tmp_path)),
+        HomeBudgets(FileBudgets(tmp_path), FileStore(tmp_path).lists),
+    )
     status = SessionStatus(TurnSlot(), clients, clock)
     usage = UsageRecorder(log, clients, clock, status, budgets)
     with usage.tools():

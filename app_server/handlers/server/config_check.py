@@ -35,6 +35,7 @@ from app_server.sessions.agents_files import read_agents_settings
 from app_server.sessions.memory_budget import read_memory_settings
 from app_server.sessions.settings import Overrides, initial_settings, sandbox_policy
 from app_server.turns.session_settings import read_web_search
+from app_server.turns.usage.home import broken_limits
 
 REFUSED = "requests that need it are refused"
 
@@ -159,7 +160,7 @@ def _check_threads(config: Config, found: _WrongValues) -> None:
             read_profile(config, name, "/")
     found.read(with_hidden_paths, config, MachinePaths("/", "/"))
     found.read(read_model_settings, config)
-    for error in broken_prices(config):
+    for error in (*broken_prices(config), *broken_limits(config)):
         found.add(error, LEFT_OUT)
     found.read(read_web_search, view)
     with found.reading():

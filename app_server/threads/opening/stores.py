@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from app_server.config.store_url import StoreUrl
 from app_server.config.values import ConfigError
 from app_server.runtime.loader import LoadFailed, load
+from app_server.threads.budgets import SharedBudgets
 from app_server.threads.environments import AddedEnvironments
+from app_server.threads.files.budgets import FileBudgets
 from app_server.threads.files.environments import FileEnvironments
 from app_server.threads.files.notifications import FileNotifications
 from app_server.threads.files.operations import FileOperations
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from app_server.threads.postgresql.outbox import PostgresNotifications
     from app_server.threads.postgresql.signals.ledger import PostgresSignals
     from app_server.threads.postgresql.store import PostgresStore
+    from app_server.threads.postgresql.usage.budgets import PostgresBudgets
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class Stores:
     environments: AddedEnvironments
     notifications: OutboxStore
     operations: OperationStore
+    budgets: SharedBudgets
     nodes: Nodes | None = None
     """With a database alone: its servers, and the lease of this one."""
     news: ThreadNews | None = None
@@ -78,6 +82,7 @@ async def open_stores(
             made.environments(database),
             made.notifications(database),
             made.operations(database, threads.nodes),
+            made.budgets(database),
             threads.nodes,
             made.news(database),
         )
@@ -88,6 +93,7 @@ async def open_stores(
         FileEnvironments(),
         FileNotifications(home),
         FileOperations(home),
+        FileBudgets(home),
     )
 
 
@@ -102,6 +108,7 @@ class _Postgresql(NamedTuple):
     environments: "type[PostgresEnvironments]"
     notifications: "type[PostgresNotifications]"
     operations: "type[PostgresOperations]"
+    budgets: "type[PostgresBudgets]"
 
 
 def _postgresql() -> _Postgresql:
@@ -112,6 +119,7 @@ def _postgresql() -> _Postgresql:
     from app_server.threads.postgresql.outbox import PostgresNotifications
     from app_server.threads.postgresql.signals.ledger import PostgresSignals
     from app_server.threads.postgresql.store import PostgresStore
+    from app_server.threads.postgresql.usage.budgets import PostgresBudgets
 
     return _Postgresql(
         Database,
@@ -121,4 +129,5 @@ def _postgresql() -> _Postgresql:
         PostgresEnvironments,
         PostgresNotifications,
         PostgresOperations,
+        PostgresBudgets,
     )

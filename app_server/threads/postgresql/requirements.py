@@ -24,6 +24,7 @@ TABLES = (
     "wakes",
     "filing",
     "environments",
+    "spending",
     "notifications",
     "notification_targets_disabled",
     "notification_runs",

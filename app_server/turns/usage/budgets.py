@@ -6,12 +6,13 @@ room is not sent, and its turn ends.
 Source: docs/usage.md, "Budgets".
 """
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
 from app_server.config.effective import Configuration
-from app_server.config.values import ConfigError
+from app_server.config.values import Config, ConfigError
 from app_server.models.catalogue.prices import (
     Money,
     Price,
@@ -22,18 +23,29 @@ from app_server.models.catalogue.prices import (
     shown_money,
 )
 from app_server.models.prompt.context import estimated_tokens, tokens_in_context
-from app_server.threads.budgets import TOKENS, Claim, Refused, Scope, granted_output
+from app_server.runtime.clock import Clock
+from app_server.threads.budgets import (
+    TOKENS,
+    BudgetClaim,
+    Refused,
+    Scope,
+    from_store,
+    granted_output,
+)
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state import ThreadState
-from app_server.threads.usage import Usage
+from app_server.threads.usage import Usage, day_of
 from app_server.turns.clients import ThreadClients
+from app_server.turns.usage.home import HomeBudgets, shared_limits
 from protocol.model import JsonObject
 from protocol.threads.budget import (
     BudgetUse,
     ThreadBudget,
     ThreadBudgetUpdatedNotification,
 )
-from protocol.threads.thread import BudgetLimits
+from protocol.threads.thread import BudgetLimits, MoneyAmount
+
+logger = logging.getLogger(__name__)
 
 BUDGET_EXCEEDED = "budgetExceeded"
 """The `codexErrorInfo` of a turn that a budget has ended."""
@@ -45,9 +57,6 @@ THRESHOLDS = (50, 80, 100)
 """Percentages of a budget that clients are told of."""
 
 
-OF_THREAD = "the budget of the thread is used up"
-
-
 class BudgetExceeded(Exception):
     """A request was not sent, as it might have passed a budget; the text says which."""
 
@@ -56,11 +65,16 @@ class BudgetExceeded(Exception):
 class Reservation:
     """What a request that is under way may take of the budgets of its thread."""
 
+    request_id: str
     turn_id: str
     percent: int
     """Of the thread's budget, before the request."""
     taken: dict[str, int]
-    """By unit."""
+    """Of the thread's budget, by unit."""
+    shared: Sequence[BudgetClaim]
+    """Claims on budgets of many threads."""
+    price: Price | None
+    """Of the model."""
     output_tokens: int | None
     """The most that its response may have; None: no budget says."""
 
@@ -71,7 +85,9 @@ class ThreadBudgets:
 
     log: LiveThread
     clients: ThreadClients
+    clock: Clock
     configuration: Configuration
+    home: HomeBudgets
     _reserved: dict[str, int] = field(default_factory=dict, init=False)
 
     async def reserve(
@@ -83,16 +99,20 @@ class ThreadBudgets:
 
         Raises:
             BudgetExceeded: there is no room for it; clients were notified.
+            OSError: it cannot be known how far a budget of many threads is used.
         """
-        state = self.log.state
-        if (limits := state.metadata.budget) is None:
+        state, config = self.log.state, await self._config()
+        limits, settings = state.metadata.budget, state.in_force
+        day = day_of(self.clock.now_ms())
+        shared = shared_limits(config, day, settings.cwd)
+        if limits is None and not shared:
             return None
-        prices = await self._prices()
-        if (why := _why_no_turn(state, turn_id, limits)) is not None:
+        prices = read_prices(config)
+        if limits is not None and (why := _why_no_turn(state, turn_id, limits)) is not None:
             self._refuse(turn_id, prices, why)
         wanted = Usage(input_tokens=_estimated_input(state, body, of_history=of_history))
-        name = state.in_force.model_provider, state.in_force.model
-        claims = list(_claims("thread", None, limits, wanted, prices.find(name)))
+        price = prices.find((settings.model_provider, settings.model))
+        claims = list(_claims("thread", None, limits or BudgetLimits(), wanted, price))
         used = _used(state, prices)
         granted = granted_output(
             [
@@ -101,32 +121,67 @@ class ThreadBudgets:
             ],
             MAX_OUTPUT_TOKENS,
         )
+        of_many = [
+            claim
+            for one in shared
+            for claim in _claims(one.scope, one.name, one.limits, wanted, price)
+        ]
+        request_id = self.clock.new_id()
+        if of_many and isinstance(granted, int):
+            granted = await self.home.reserve(request_id, of_many, granted, prices)
         if isinstance(granted, Refused):
-            self._refuse(turn_id, prices, _shortage(granted, name[1]))
+            self._refuse(turn_id, prices, _shortage(granted, settings.model), granted)
         taken = {claim.unit: claim.amount(granted) for claim in claims}
         for unit, amount in taken.items():
             self._reserved[unit] = self._reserved.get(unit, 0) + amount
-        percent = shown_budget(state, limits, prices).percent
-        return Reservation(turn_id, percent, taken, granted if claims else None)
+        return Reservation(
+            request_id,
+            turn_id,
+            0 if limits is None else shown_budget(state, limits, prices).percent,
+            taken,
+            of_many,
+            price,
+            granted if claims or of_many else None,
+        )
 
-    async def settle(self, reservation: Reservation) -> None:
-        """Give back what a request took; what it has used is in the ledger."""
+    async def settle(self, reservation: Reservation, usage: Usage) -> None:
+        """Put what a request has used, which is in the ledger, in the place of what it took."""
         for unit, amount in reservation.taken.items():
             self._reserved[unit] -= amount
+        await self._settle_shared(reservation, usage)
         if (limits := self.log.state.metadata.budget) is None:
             return
-        prices = await self._prices()
-        percent = shown_budget(self.log.state, limits, prices).percent
-        reached = [one for one in THRESHOLDS if reservation.percent < one <= percent]
-        if reached:
-            self._emit(reservation.turn_id, prices, threshold=max(reached))
+        prices = read_prices(await self._config())
+        budget = shown_budget(self.log.state, limits, prices)
+        if (reached := _reached(reservation.percent, budget.percent)) is not None:
+            self._emit(reservation.turn_id, "thread", None, budget, threshold=reached)
 
-    async def _prices(self) -> Prices:
+    async def _settle_shared(self, reservation: Reservation, usage: Usage) -> None:
+        if not reservation.shared:
+            return
+        price = reservation.price
+        cost = 0 if price is None else price.cost(usage)
+        amounts = [
+            (claim, usage.tokens if claim.unit == TOKENS else cost) for claim in reservation.shared
+        ]
         try:
-            return read_prices(await self.configuration.read())
+            changes = await self.home.store.settle(reservation.request_id, amounts)
+        except OSError:
+            # It stays counted with the most that it may have used.
+            logger.exception("what a request has used of budgets of the home cannot be written")
+            return
+        for claim, (before, after) in zip(reservation.shared, changes, strict=True):
+            budget = _shared_budget(claim, from_store(claim.unit, after))
+            percent = 100 * from_store(claim.unit, before) // claim.limit
+            if (reached := _reached(percent, budget.percent)) is not None:
+                self._emit(reservation.turn_id, claim.scope, claim.name, budget, threshold=reached)
+
+    async def _config(self) -> Config:
+        try:
+            return await self.configuration.read()
         except ConfigError:
             # Without prices nothing is sent for which there is a budget of money.
-            return Prices({}, None)
+            return Config({})
 
     def require_whole(self, reservation: Reservation) -> None:
         """End the turn whose response was cut short, if that is for a budget.
@@ -136,33 +191,64 @@ class ThreadBudgets:
         """
         granted = reservation.output_tokens
         if granted is not None and granted < MAX_OUTPUT_TOKENS:
-            raise BudgetExceeded(f"{OF_THREAD}: there was room for {granted} tokens of a response")
+            raise BudgetExceeded(
+                f"a budget is used up: there was room for {granted} tokens of a response"
+            )
 
-    def _refuse(self, turn_id: str, prices: Prices, why: str) -> NoReturn:
-        self._emit(turn_id, prices, exceeded=True)
-        raise BudgetExceeded(f"{OF_THREAD}: {why}")
+    def _refuse(
+        self, turn_id: str, prices: Prices, why: str, refused: Refused | None = None
+    ) -> NoReturn:
+        state = self.log.state
+        limits, scope, name = state.metadata.budget, "thread", None
+        budget = None if limits is None else shown_budget(state, limits, prices)
+        if refused is not None and refused.claim.scope != "thread":
+            scope, name = refused.claim.scope, refused.claim.name
+            budget = _shared_budget(refused.claim, refused.used)
+        self._emit(turn_id, scope, name, budget, exceeded=True)
+        of = f"the {scope}" if name is None else f"the {scope} {name}"
+        raise BudgetExceeded(f"the budget of {of} is used up: {why}")
 
     def _emit(
         self,
         turn_id: str,
-        prices: Prices,
+        scope: str,
+        name: str | None,
+        budget: ThreadBudget | None,
         *,
         threshold: int | None = None,
         exceeded: bool = False,
     ) -> None:
-        """Notify clients of how far a budget is used; all such events pass here."""
-        state = self.log.state
-        limits = state.metadata.budget
+        """Notify clients of how far a budget is used; all such events of turns pass here."""
         self.clients.emit(
             ThreadBudgetUpdatedNotification(
-                thread_id=state.id,
+                thread_id=self.log.id,
                 turn_id=turn_id,
-                scope="thread",
-                budget=None if limits is None else shown_budget(state, limits, prices),
+                scope=scope,
+                name=name,
+                budget=budget,
                 threshold=threshold,
                 exceeded=exceeded,
             )
         )
+
+
+def _reached(before: int, after: int) -> int | None:
+    """Return the highest threshold that was reached."""
+    return max((one for one in THRESHOLDS if before < one <= after), default=None)
+
+
+def _shared_budget(claim: BudgetClaim, used: int) -> ThreadBudget:
+    """Show one limit of many threads, and what is used of it."""
+    money = [] if claim.unit == TOKENS else shown_money({claim.unit: used})
+    is_known = claim.limit != UNKNOWN_COST
+    limits = BudgetLimits(tokens=claim.limit if claim.unit == TOKENS else None)
+    if claim.unit != TOKENS and is_known:
+        limits.cost = MoneyAmount(currency=claim.unit, amount=render_amount(claim.limit))
+    return ThreadBudget(
+        limits=limits,
+        used=BudgetUse(tokens=used if claim.unit == TOKENS else 0, cost=money),
+        percent=100 * used // claim.limit if is_known else 0,
+    )
 
 
 def ended_by_budget(state: ThreadState) -> bool:
@@ -210,16 +296,16 @@ def _why_no_turn(state: ThreadState, turn_id: str, limits: BudgetLimits) -> str 
 
 def _claims(
     scope: Scope, name: str | None, limits: BudgetLimits, wanted: Usage, price: Price | None
-) -> Iterator[Claim]:
+) -> Iterator[BudgetClaim]:
     if limits.tokens is not None:
-        yield Claim(scope, name, TOKENS, limits.tokens, wanted.input_tokens, 1)
+        yield BudgetClaim(scope, name, TOKENS, limits.tokens, wanted.input_tokens, 1)
     if limits.cost is not None:
         currency, limit = limits.cost.currency, parse_amount(limits.cost.amount) or 0
         if price is None or price.currency != currency:
             # Nobody could say when it is passed.
-            yield Claim(scope, name, currency, UNKNOWN_COST, 0, 0)
+            yield BudgetClaim(scope, name, currency, UNKNOWN_COST, 0, 0)
         else:
-            yield Claim(scope, name, currency, limit, price.cost(wanted), price.output)
+            yield BudgetClaim(scope, name, currency, limit, price.cost(wanted), price.output)
 
 
 UNKNOWN_COST = -1

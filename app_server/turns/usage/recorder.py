@@ -14,6 +14,7 @@ import anyio
 from app_server.models.interface import ModelFailure
 from app_server.runtime.clock import Clock
 from app_server.threads.log.live import LiveThread
+from app_server.threads.usage import usage_of
 from app_server.turns.clients import ThreadClients
 from app_server.turns.slot import SessionStatus
 from app_server.turns.usage.budgets import ThreadBudgets
@@ -86,7 +87,7 @@ class UsageRecorder:
                     await self.log.append(record, *records, sync=False)
                 finally:
                     if reservation is not None:
-                        await self.budgets.settle(reservation)
+                        await self.budgets.settle(reservation, usage_of(record))
         for account in records:
             assert isinstance(account, TokensUsed)
             self.emit(turn_id, account.usage)

@@ -49,6 +49,7 @@ REASONS: Mapping[str, str] = {
     "mcp_servers.stdio.env.TOKEN": SECRET,
     "mcp_switches": OURS_ALONE,
     "model_prices": OURS_ALONE,
+    "budget": OURS_ALONE,
     "memory_budget_bytes": OURS_ALONE,
     "model_providers.*.supports_*": LEFT_OUT,
     "model_providers.*.requires_openai_auth": LEFT_OUT,

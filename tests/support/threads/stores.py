@@ -29,10 +29,12 @@ from app_server.permissions.sandbox.roots import read_machine_paths
 from app_server.rpc.hub import Hub
 from app_server.runtime.clock import SystemClock
 from app_server.sessions.registry import Sessions
+from app_server.threads.files.budgets import FileBudgets
 from app_server.threads.files.store import FileStore
 from app_server.threads.log.state import begin
 from app_server.threads.rows import ThreadQuery, ThreadRow
 from app_server.turns.server_context import ServerContext, ServerPlugins
+from app_server.turns.usage.home import HomeBudgets
 from protocol.log.metadata import (
     AttachmentAdded,
     AttachmentRemoved,
@@ -286,6 +288,7 @@ def sessions_of(home: Path, store: FileStore, tasks: anyio.abc.TaskGroup) -> Ses
         ),
         config_file=ConfigFile(home),
         metrics=ServerMetrics(),
+        budgets=HomeBudgets(FileBudgets(home), store.lists),
         configuration=Configuration(ConfigSources(home, home, requirements=home / "none.toml")),
     )
     return Sessions(ports, tasks, 0.0)

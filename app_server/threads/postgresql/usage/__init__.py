@@ -1,0 +1,1 @@
+"""Budgets that the threads of a database share."""

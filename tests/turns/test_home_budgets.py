@@ -1,0 +1,169 @@
+"""Budgets of a day, of folders and of a home: all threads and servers together stay within them."""
+
+import asyncio
+import sqlite3
+import tomllib
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app_server.config.values import Config
+from app_server.turns.usage.home import broken_limits, shared_limits
+from protocol.threads.thread import BudgetLimits, MoneyAmount
+from tests.support.harness import WireClient, claim, serve, write_config
+from tests.support.model import ScriptedModel, says
+from tests.support.processes import running
+from tests.support.turn_tools.usage import using
+from tests.support.turns import start_turn
+
+LIMIT = 60_000
+HOME = f"""
+[budget.home]
+tokens = {LIMIT}
+"""
+TOKENS = 1010
+"""Of each response; a request is taken to have less input, and has room for more output."""
+
+
+def answer(_: Any) -> Sequence[Any]:
+    return using(says("ok"), 1)
+
+
+async def until_stopped(client: WireClient, thread_id: str) -> tuple[int, str]:
+    """Have turns in a thread until one is stopped; returns how many were not, and why."""
+    turns = 0
+    while True:
+        turn = await client.turn(thread_id, "go")
+        if turn["status"] != "completed":
+            assert turn["error"]["codexErrorInfo"] == "budgetExceeded"
+            return turns, turn["error"]["message"]
+        turns += 1
+
+
+async def spent(client: WireClient) -> int:
+    total = (await client.call("usage/read", {}))["total"]
+    return int(total["inputTokens"] + total["outputTokens"])
+
+
+@claim("budgets:parallel")
+async def test_sixteen_threads_at_once_never_pass_the_budget_of_their_home(tmp_path: Path) -> None:
+    async with serve(tmp_path, config=HOME) as served, AsyncExitStack() as stack:
+        served.model.choose = answer
+        clients = [await stack.enter_async_context(served.client()) for _ in range(16)]
+        threads = [await client.start_thread() for client in clients]
+        stopped = await asyncio.gather(
+            *(until_stopped(*one) for one in zip(clients, threads, strict=True))
+        )
+        used = await spent(clients[0])
+        assert used == TOKENS * sum(turns for turns, _ in stopped)
+        assert used == TOKENS * len(served.model.requests)
+        assert LIMIT - 10_000 < used <= LIMIT
+        assert all(why.startswith("the budget of the home is used up: ") for _, why in stopped)
+        # The store has the same, and no request that is not settled.
+        with closing(sqlite3.connect(tmp_path / "budgets.sqlite3")) as database:
+            rows = database.execute("SELECT * FROM spending").fetchall()
+        assert rows == [("home", "", "tokens", "", used)]
+
+
+@claim("budgets:servers")
+async def test_two_servers_of_a_home_share_its_budget_also_when_one_is_killed(
+    tmp_path: Path,
+) -> None:
+    async with ScriptedModel().serve() as model, AsyncExitStack() as stack:
+        write_config(tmp_path, model.url, HOME)
+        model.choose = answer
+        servers = [await stack.enter_async_context(running(tmp_path)) for _ in range(2)]
+        clients = [
+            await stack.enter_async_context(server.client()) for server in servers for _ in range(4)
+        ]
+        threads = [await client.start_thread() for client in clients]
+        await asyncio.gather(*(until_stopped(*one) for one in zip(clients, threads, strict=True)))
+        assert LIMIT - 10_000 < TOKENS * len(model.requests) <= LIMIT
+        asked = len(model.requests)
+        servers[0].process.kill()
+        await servers[0].ended()
+        async with running(tmp_path) as server, server.client() as client:
+            assert await spent(client) == TOKENS * asked
+            await until_stopped(client, await client.start_thread())
+            assert (await spent(client)) == TOKENS * len(model.requests) <= LIMIT
+            # What the store has lost is taken from the ledger.
+            for file in tmp_path.glob("budgets.sqlite3*"):
+                file.unlink()
+            await until_stopped(client, await client.start_thread())
+        assert TOKENS * len(model.requests) <= LIMIT
+
+
+@claim("budgets:shared-told")
+async def test_thresholds_are_told_once_and_a_raised_budget_lets_threads_go_on(
+    tmp_path: Path,
+) -> None:
+    config = '\n[budget.day]\ntokens = 80000\n\n[budget.folders."{}"]\ntokens = 40000\n'
+    inner = tmp_path / "in"
+    inner.mkdir()
+    async with serve(tmp_path, config=config.format(inner)) as served, served.client() as client:
+        served.model.choose = lambda _: using(says("ok"), 26)
+        outside = await client.start_thread()
+        inside = await client.start_thread(cwd=str(inner))
+        told = []
+        for thread_id in (inside, outside, inside, outside):
+            await start_turn(client, thread_id, "go")
+            while True:
+                message = await client.receive()
+                params = message.get("params", {})
+                if message.get("method") == "thread/budget/updated":
+                    assert params["name"] in (None, str(inner)) or params["scope"] == "day"
+                    how = params["threshold"], params["exceeded"], params["budget"]["percent"]
+                    told.append((params["scope"], *how))
+                if message.get("method") == "turn/completed":
+                    break
+        assert told == [
+            ("folder", 50, False, 65),
+            ("day", 50, False, 65),
+            ("folder", None, True, 65),
+            ("day", 80, False, 98),
+        ]
+        assert len(served.model.requests) == 3
+        write_config(tmp_path, served.model.url)
+        await client.call("thread/budget/set", {"threadId": inside})
+        turn = (await client.wait_for("turn/completed"))["params"]["turn"]
+        assert turn["status"] == "completed"
+
+
+def limits_of(text: str) -> Config:
+    return Config(tomllib.loads(text))
+
+
+def test_budgets_are_read_from_the_settings_and_a_bad_one_leaves_the_others() -> None:
+    config = limits_of(
+        """
+        [budget.day]
+        cost = 2.5
+        currency = "USD"
+        [budget.home]
+        tokens = 0
+        [budget.folders]
+        "/srv/app/" = { tokens = 5 }
+        "relative" = { tokens = 5 }
+        "/srv/other" = { cost = "-1", currency = "USD" }
+        "/srv/third" = { cost = 1 }
+        """
+    )
+    day = BudgetLimits(cost=MoneyAmount(currency="USD", amount="2.5"))
+    found = [(one.scope, one.name, one.limits) for one in shared_limits(config, "d", "/srv/app/x")]
+    assert found == [("day", "d", day), ("folder", "/srv/app", BudgetLimits(tokens=5))]
+    assert [one.scope for one in shared_limits(config, "d", "/srv/apple")] == ["day"]
+    assert [error.path for error in broken_limits(config)] == [
+        ("budget", "home", "tokens"),
+        ("budget", "folders", "relative"),
+        ("budget", "folders", "/srv/other", "cost"),
+        ("budget", "folders", "/srv/third"),
+    ]
+
+
+@pytest.mark.parametrize("table", ["budget = 1", "[budget]\nfolders = 1", "[budget]\nday = 1"])
+def test_a_table_that_is_none_is_named(table: str) -> None:
+    assert len(list(broken_limits(limits_of(table)))) == 1
+    assert shared_limits(limits_of(table), "d", "/") == []
