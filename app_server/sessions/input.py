@@ -14,6 +14,7 @@ from pydantic_core import to_json
 from app_server.models.prompt.user_input import TurnInput
 from app_server.sessions.turn import InputWork, ThreadTurns, Turn, name_records, user_message_item
 from app_server.threads.log.state import Plan, QueueRefusal, QueueState, Result, ThreadState
+from app_server.threads.wakes import SOURCE
 from app_server.turns.context import ThreadContext
 from app_server.turns.slot import (
     MAX_META_BYTES,
@@ -35,6 +36,7 @@ from protocol.log.rollout import (
     SettingsChanged,
     SignalMark,
     SignalRecalled,
+    UsageOrigin,
 )
 from protocol.model import Json, JsonObject
 from protocol.turns.requests import McpMetaByServer
@@ -311,8 +313,10 @@ class SignalInbox:
                     message.mark.model_copy(update={"woke": message.wakes}) for message in messages
                 ]
                 settings = self.context.log.state.settings
+                sources = {message.mark.source for message in messages if message.wakes}
+                origin: UsageOrigin = "wake" if sources == {SOURCE} else "signal"
                 return await self.turns.begin(
-                    InputWork(TurnInput((), items, signals=marks), settings, origin="signal")
+                    InputWork(TurnInput((), items, signals=marks), settings, origin=origin)
                 )
             marks = [message.mark for message in messages]
             at_ms = self.context.clock.now_ms()

@@ -36,7 +36,7 @@ from app_server.signals.watched_files import WatchedFiles, look_at, news_of
 from app_server.threads.failures import ThreadNotFound
 from app_server.threads.ledger import Entry, SignalLedger
 from app_server.threads.operations import made_id, operation_made_id
-from app_server.threads.wakes import Look, StoredWake, WakePage, WakeStore
+from app_server.threads.wakes import SOURCE, Look, StoredWake, WakePage, WakeStore
 from app_server.turns.commands import ThreadCommand
 from protocol.jsonrpc.errors import RpcError
 from protocol.signals.delivery import (
@@ -59,8 +59,6 @@ from protocol.signals.wakes import (
 
 logger = logging.getLogger(__name__)
 
-SOURCE = "app-server wake"
-"""`source` of the signals."""
 SENDER = "app-server"
 
 LOOK_S = 5.0

@@ -10,6 +10,9 @@ from typing import Protocol
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 from protocol.signals.delivery import WakeMode, WakeState
 
+SOURCE = "app-server wake"
+"""`source` of the signals that wakes are."""
+
 MAX_OF_THREAD = 64
 """Open wakes of one thread."""
 MAX_OF_HOME = 20_000

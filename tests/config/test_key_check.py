@@ -29,9 +29,6 @@ from tests.support.paths import DOCS
 
 FILE = """\
 modell = "x"
-[budget.day]
-[budget.folders."/x"]
-[budget.home]
 [features]
 bogus = true
 [mcp_servers.a]
@@ -161,6 +158,8 @@ ALL_TABLES = """\
 [apps.x.tools.x]
 [apps.x.links.x]
 [apps_service]
+[budget.day]
+[budget.home]
 [features]
 [mcp_servers.x]
 command = "x"
@@ -199,7 +198,7 @@ def test_whatever_is_read_is_known() -> None:
 
 
 READ_ELSEWHERE = re.compile(
-    r"approval_policy\.granular\.request_permissions|hooks|marketplaces\.\*\..*"
+    r"approval_policy\.granular\.request_permissions|budget\.folders\..*|hooks|marketplaces\.\*\..*"
     r"|mcp_servers\.\*\.env_vars\..*|permissions\.\*\.description|features\.network_proxy\..*"
     r"|notifications\..*|skills\.config\..*|tool_suggest"
 )

@@ -66,6 +66,8 @@ async def test_a_timer_begins_one_turn_and_no_request_comes_before(tmp_path: Pat
             "signal/read", {"source": "app-server wake", "id": after["signalId"]}
         )
         assert receipt["receipt"]["woken"]
+        usage = await client.call("usage/read", {"groupBy": "origin"})
+        assert [row["group"] for row in usage["data"]] == ["wake"]
 
 
 @claim("wakes:timer")
