@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -11,9 +12,15 @@ from uuid import UUID
 import psycopg
 import pytest
 
+from app_server.config.store_url import StoreUrl
+from app_server.handlers.services import Services
+from app_server.server import ownership
+from app_server.server.ownership import Ownership
+from app_server.threads.nodes import Nodes
+from tests.support.harness import serve
 from tests.support.model import Gate, calls, says
 from tests.support.processes import running
-from tests.support.threads.nodes import running_nodes
+from tests.support.threads.nodes import SECRET, running_nodes
 from tests.support.turn_tools.command_questions import QUESTION, command
 from tests.support.turns import start_turn
 
@@ -59,6 +66,36 @@ async def test_a_request_made_after_the_loss_was_seen_is_not_lost(
             named = {"threadId": thread_id, "name": "after"}
             assert await client.call("thread/name/set", named) == {}
             await client.call("thread/archive", {"threadId": thread_id})
+
+
+async def test_threads_of_own_clients_and_of_those_of_other_owners_are_taken_over_first(
+    tmp_path: Path, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Callable[[str], bool]] = []
+
+    class Recording(Ownership):
+        def __init__(
+            self, services: Services, nodes: Nodes, has_subscribers: Callable[[str], bool]
+        ) -> None:
+            super().__init__(services, nodes, has_subscribers)
+            asked.append(has_subscribers)
+
+    monkeypatch.setattr(ownership, "Ownership", Recording)
+    async with running_nodes(tmp_path, database_url, 1) as nodes:
+        (home := tmp_path / "here").mkdir()
+        (home / "node-secret").write_text(SECRET)
+        store, config = StoreUrl.parse(database_url), 'node_secret_file = "node-secret"\n'
+        async with (
+            serve(home, config=config, store=store) as served,
+            served.client() as client,
+            nodes.all[0].client() as elsewhere,
+        ):
+            own = await client.start_thread()
+            followed, other = [await elsewhere.start_thread() for _ in range(2)]
+            await client.call("thread/resume", {"threadId": followed})
+            (has_subscribers,) = asked
+            threads = (own, followed, other)
+            assert [has_subscribers(one) for one in threads] == [True, True, False]
 
 
 async def test_a_thread_that_cannot_be_resumed_yet_is_tried_again(
