@@ -27,6 +27,7 @@ from app_server.threads.log.live import LogEnd
 from app_server.threads.log.reading import load_state
 from app_server.threads.log.state import ThreadState
 from app_server.threads.postgresql.database import (
+    STATEMENT_S,
     AsyncConnection,
     Connections,
     Database,
@@ -49,6 +50,8 @@ RESEND_S = 5.0
 is sent until the lease ends."""
 ANSWER_S = 10.0
 """Seconds without an answer to a statement, after which its connection counts as lost."""
+LARGE_ANSWER_S = ANSWER_S + STATEMENT_S
+"""Likewise, with appends of more than MAX_BYTES: a slow disk takes long for them."""
 MIN_ANSWER_S = 1.0
 """At the end of a lease."""
 RESEND_PAUSE_S = 0.05
@@ -231,6 +234,10 @@ def _place(append: _Append) -> _Place:
     return append.thread_id, append.position
 
 
+def _is_large(group: Sequence[_Append]) -> bool:
+    return sum(len(append.body) for append in group) > MAX_BYTES
+
+
 def _arrays(group: Sequence[_Append]) -> list[Any]:
     return [
         [append.thread_id for append in group],
@@ -373,7 +380,7 @@ class GroupAppender:
 
     async def _send(self, group: Sequence[_Append]) -> bool:
         """Send one statement; whether it has written all."""
-        async with self._session() as connection:
+        async with self._session(is_large=_is_large(group)) as connection:
             sent: list[_Append] = []
             for append in group:
                 if self.sessions != append.seen_sessions[not self._synced]:
@@ -392,12 +399,12 @@ class GroupAppender:
 
     async def _find(self, group: Sequence[_Append]) -> set[_Place]:
         """Return the places of what is there."""
-        async with self._session() as connection:
+        async with self._session(is_large=_is_large(group)) as connection:
             cursor = await connection.execute(_WRITTEN.encode(), _arrays(group), binary=True)
             return {(row[0], row[1]) for row in await cursor.fetchall()}
 
     @asynccontextmanager
-    async def _session(self) -> AsyncIterator[AsyncConnection]:
+    async def _session(self, *, is_large: bool = False) -> AsyncIterator[AsyncConnection]:
         """Lend the connection for one statement.
 
         Raises:
@@ -406,7 +413,8 @@ class GroupAppender:
         try:
             # Also one that does not answer: its lease is renewed meanwhile, or ends.
             left_s = self._nodes.held_until - time.monotonic()
-            with anyio.fail_after(min(ANSWER_S, max(left_s, MIN_ANSWER_S))):
+            answer_s = min(ANSWER_S, max(left_s, MIN_ANSWER_S))
+            with anyio.fail_after(LARGE_ANSWER_S if is_large else answer_s):
                 yield await self._connected()
         except psycopg.Error as exc:
             raise self._failed(exc) from exc

@@ -16,6 +16,7 @@ from app_server.threads.nodes import ALONE
 from app_server.threads.postgresql.database import AsyncConnection, Database, OneConnection
 from app_server.threads.postgresql.nodes import PostgresNodes
 from app_server.threads.postgresql.records import (
+    ANSWER_S,
     MAX_BYTES,
     MAX_ROWS,
     Appenders,
@@ -272,6 +273,34 @@ async def test_large_appends_share_statements_up_to_their_bound(database_url: st
                 assert file.read().endswith(render_record(largest))
         for thread in threads:
             await store.unload(thread)
+
+
+async def test_a_large_append_to_a_slow_disk_has_longer_than_others(
+    database_url: str, cluster: Cluster
+) -> None:
+    slow_s = ANSWER_S + 1
+    async with opened(database_url) as store:
+        thread = await store.create(created())
+        where = name_of(database_url)
+        cluster.administer(
+            "CREATE FUNCTION be_slow() RETURNS trigger LANGUAGE plpgsql AS "
+            f"$$ BEGIN PERFORM pg_sleep({slow_s}); RETURN NEW; END $$",
+            where,
+        )
+        cluster.administer(
+            "CREATE TRIGGER be_slow BEFORE INSERT ON records FOR EACH ROW "
+            "EXECUTE FUNCTION be_slow()",
+            where,
+        )
+        large = HistoryAppended(at_ms=1, items=[raw("x" * MAX_BYTES)])
+        await thread.append(large)
+        cluster.administer("DROP TRIGGER be_slow ON records", where)
+        # Over the connection that it was sent once over.
+        assert thread.state.history[-1] == raw("x" * MAX_BYTES)
+        await store.unload(thread)
+        again = await store.load(thread.id)
+        assert again.state.history == thread.state.history
+        await store.unload(again)
 
 
 async def until_waiting(url: str) -> None:
