@@ -7,8 +7,10 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.support.harness import WAIT_S, Served, WireClient, claim, serve
-from tests.support.model import calls, says
+from tests.support.files.full_disk import NO_BYTECODE, full_disk
+from tests.support.harness import WAIT_S, Served, WireClient, claim, serve, write_config
+from tests.support.model import ScriptedModel, calls, says
+from tests.support.processes import started
 from tests.support.receiver.stages import unload
 from tests.support.receiver.wakes import (
     HOUR_MS,
@@ -616,3 +618,32 @@ async def test_a_wait_for_nothing_is_refused_and_the_turn_goes_on(
         assert output.startswith(f"wait_until failed: {said}")
         assert len(served.model.requests) == 2
         assert await wakes_of(client) == []
+
+
+# The disk.
+
+
+@pytest.mark.process
+@claim("wakes:disk-full")
+async def test_a_full_disk_arms_nothing_and_what_was_armed_stays(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    home = tmp_path / "home"
+    async with ScriptedModel().serve() as model:
+        write_config(home, model.url)
+        async with started(home, **NO_BYTECODE) as server, server.client() as client:
+            thread_id = await client.start_thread()
+            await client.turn(thread_id, "go")
+            armed = await set_timer(client, thread_id, soon_ms(HOUR_MS))
+            with full_disk(server.process.pid, 1):
+                for source in (
+                    {"type": "timer", "atMs": soon_ms(HOUR_MS)},
+                    {"type": "file", "path": str(file), "change": "created"},
+                ):
+                    params = {"threadId": thread_id, "source": source}
+                    refusal = await client.refusal("thread/wake/set", params)
+                    assert (refusal.code, refusal.data["code"]) == (-32603, "storageFailed")
+                assert await wakes_of(client, thread_id) == [armed]
+            file.touch()
+            await client.turn(thread_id, "after")
+            again = await set_timer(client, thread_id, soon_ms(HOUR_MS))
+            assert await wakes_of(client, thread_id) == [again, armed]

@@ -4,7 +4,6 @@ import ctypes
 import json
 import os
 import re
-import resource
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.files.full_disk import NO_BYTECODE, full_disk
 from tests.support.harness import WireClient, claim, environment_without, serve, write_config
 from tests.support.model import Gate, ScriptedModel, says
 from tests.support.processes import EXECUTABLE, START_S, started
@@ -22,24 +22,10 @@ pytestmark = pytest.mark.process
 CAP_DAC_OVERRIDE = 1
 PR_CAPBSET_DROP = 24
 
-NO_BYTECODE = {"PYTHONDONTWRITEBYTECODE": "1"}
-"""For a server whose files are cut: Python 3.11 would leave the bytecode of modules cut, too."""
-
 
 def item(text: str) -> dict[str, Any]:
     content = [{"type": "input_text", "text": text}]
     return {"type": "message", "role": "developer", "content": content}
-
-
-@contextmanager
-def full_disk(pid: int, limit_bytes: int) -> Iterator[None]:
-    """Let no file of a process grow beyond a size; it was started with NO_BYTECODE."""
-    before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (limit_bytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
 
 
 async def refused(client: WireClient, method: str, **params: Any) -> None:
