@@ -32,6 +32,8 @@ RETRY_S = (5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0)
 """Seconds until an attempt is repeated; the last one repeats."""
 WRITE_RETRY_S = (1.0, 5.0, 15.0, 60.0)
 """The same for writes to the outbox."""
+GATHER_S = 0.2
+"""Seconds between two looks at the outbox, at least."""
 MAX_AT_ONCE = 32
 """Attempts of one server at a time."""
 MAX_OF_TARGET = 8
@@ -93,7 +95,7 @@ class Delivery:
         async with anyio.create_task_group() as tasks:
             while True:
                 self._is_due = anyio.Event()
-                wait_s = self._look_s
+                began_s, wait_s = anyio.current_time(), self._look_s
                 try:
                     wait_s = min(wait_s, await self._advance(tasks))
                 except OSError as exc:
@@ -101,6 +103,8 @@ class Delivery:
                     wait_s = min(wait_s, WRITE_RETRY_S[0])
                 with anyio.move_on_after(wait_s):
                     await self._is_due.wait()
+                # Outcomes and entries that come close together are one transaction.
+                await anyio.sleep(max(0.0, began_s + GATHER_S - anyio.current_time()))
 
     async def _advance(self, tasks: anyio.abc.TaskGroup) -> float:
         """Write outcomes, begin the attempts that are due; return seconds until the next is.
@@ -112,7 +116,9 @@ class Delivery:
         if not targets and not self._settled:
             return self._look_s
         now_ms = self._ports.clock.now_ms()
-        settled, tried = list(self._settled), set(self._in_flight)
+        settled = list(self._settled)
+        # What is settled now may be due again at once.
+        tried = self._in_flight.keys() - {entry.key for entry in settled}
         limit = MAX_AT_ONCE + len(tried)
         claim = Claim(run=self._run_id, targets=list(targets), now_ms=now_ms, limit=limit)
         with anyio.CancelScope(shield=True):

@@ -99,7 +99,7 @@ class LazyNotifications:
         service = notifications(await self._outbox.get(), self._ports, settings)
         self._service = service
         self._hub.observers.append(service)
-        start_apart(self._tasks, service.run)
+        start_apart(self._tasks, _keep_running, service)
 
     async def outbox(self) -> NotificationOutbox | None:
         """Return the outbox of the store; None if no server has begun one.
@@ -136,6 +136,16 @@ class LazyNotifications:
         outbox = await self._outbox.close()
         if outbox is not None:
             await anyio.to_thread.run_sync(outbox.close)
+
+
+async def _keep_running(service: "Notifications") -> None:
+    """Run notifications until cancelled; whatever fails in them, the server goes on."""
+    while True:
+        try:
+            await service.run()
+        except Exception:
+            logger.exception("notifications failed, and begin again")
+        await anyio.sleep(LOOK_S)
 
 
 def _settings() -> ModuleType:

@@ -8,8 +8,8 @@ Source: docs/notifications.md, "Outbox".
 
 import logging
 from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -47,7 +47,7 @@ from protocol.turns.notifications import TurnCompletedNotification
 
 logger = logging.getLogger(__name__)
 
-GATHER_S = 0.05
+GATHER_S = 0.2
 """Seconds for which events are gathered that are put together."""
 MAX_UNWRITTEN = 1_000
 """Events that memory holds while the outbox cannot be written; what comes then is dropped."""
@@ -108,26 +108,32 @@ class Notifications:
 
     def observe(self, event: WireModel) -> None:
         """Take an event of a thread; never waits."""
-        match event:
-            case TurnCompletedNotification():
-                state = self._state_of(event.thread_id)
-                if state is not None:
-                    occurrence = of_turn_end(event, state, self._ports.clock.now_ms())
-                    if occurrence is not None and self._wants_inputs:
-                        occurrence = replace(occurrence, inputs=inputs_of(state))
-                    self._take(occurrence)
-            case SignalUpdatedNotification():
-                thread = self._thread(event.receipt.thread_id)
-                self._take(of_signal(event, thread, self._ports.clock.now_ms()))
+        with _contained():
+            match event:
+                case TurnCompletedNotification():
+                    self._take_turn_end(event)
+                case SignalUpdatedNotification():
+                    thread = self._thread(event.receipt.thread_id)
+                    self._take(of_signal(event, thread, self._ports.clock.now_ms()))
+
+    def _take_turn_end(self, event: TurnCompletedNotification) -> None:
+        state = self._state_of(event.thread_id)
+        if state is None:
+            return
+        occurrence = of_turn_end(event, state, self._ports.clock.now_ms())
+        if occurrence is not None and self._wants_inputs:
+            occurrence = replace(occurrence, inputs=inputs_of(state))
+        self._take(occurrence)
 
     def asking(self, thread_id: str, request_id: RequestId, method: str, params: WireModel) -> None:
         """Take a question to clients; never waits."""
         question_id = self._question_id(request_id)
-        thread = self._thread(thread_id)
-        occurrence = of_question(thread, question_id, params, self._ports.clock.now_ms())
-        if occurrence is not None and occurrence.event in self._wanted:
-            self._questions[question_id] = thread
-            self._take(occurrence)
+        with _contained():
+            thread = self._thread(thread_id)
+            occurrence = of_question(thread, question_id, params, self._ports.clock.now_ms())
+            if occurrence is not None and occurrence.event in self._wanted:
+                self._questions[question_id] = thread
+                self._take(occurrence)
 
     def asked(self, thread_id: str, request_id: RequestId, method: str, *, answered: bool) -> None:
         """Take the end of a question; never waits."""
@@ -360,3 +366,12 @@ class Notifications:
         except ThreadBusy:
             return self._state_of(thread_id)
         return state
+
+
+@contextmanager
+def _contained() -> Iterator[None]:
+    """Log a failure in a callback: whoever emits an event has nothing to do with it."""
+    try:
+        yield
+    except Exception:
+        logger.exception("an event has no notification")

@@ -10,6 +10,7 @@ import ssl
 from collections.abc import Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Self
 
 import anyio
@@ -29,6 +30,8 @@ from app_server.threads.outbox import OutboxEntry
 
 MAX_ANSWER_BYTES = 4_096
 """Of an answer's body; more is not read, and the connection is closed."""
+SECRETS_S = 5.0
+"""Seconds for which secrets are not read again."""
 MAX_RETRY_AFTER_S = 3_600.0
 GONE = 410
 LOOPBACK = ("127.0.0.1", "::1")
@@ -42,6 +45,8 @@ class Webhooks:
         """Allow an attempt `answer_s` seconds."""
         self._clock = clock
         self._answer_s = answer_s
+        self._secrets: dict[Path, tuple[float, Sequence[str]]] = {}
+        """By file, with the time at which it was read: as many as there are webhooks."""
         # Receivers on this machine are reached directly, whatever proxy the environment names.
         self._here = httpx.AsyncClient(verify=certificates, trust_env=False, timeout=answer_s)
         self._elsewhere = httpx.AsyncClient(verify=certificates, timeout=answer_s)
@@ -60,7 +65,7 @@ class Webhooks:
         """Send an entry once; it is delivered when the receiver answers 2xx."""
         assert target.secret_file is not None
         try:
-            secrets = await anyio.to_thread.run_sync(read_secrets, target.secret_file)
+            secrets = await self._secrets_of(target.secret_file)
         except SecretUnusable as exc:
             return Attempt(f"`secret_file` {exc}")
         headers = signed_headers(entry.id, entry.body, secrets, self._clock.now_ms())
@@ -74,6 +79,18 @@ class Webhooks:
         except httpx.HTTPError as exc:
             # Its text may repeat the address.
             return Attempt(f"cannot be reached: {type(exc).__name__}")
+
+    async def _secrets_of(self, file: Path) -> Sequence[str]:
+        """Return the secrets of a file as they were within SECRETS_S.
+
+        Raises:
+            SecretUnusable
+        """
+        known = self._secrets.get(file)
+        if known is None or anyio.current_time() - known[0] > SECRETS_S:
+            secrets = await anyio.to_thread.run_sync(read_secrets, file)
+            known = self._secrets[file] = anyio.current_time(), secrets
+        return known[1]
 
     async def _post(self, address: str, headers: dict[str, str], body: str) -> Attempt:
         url = httpx.URL(address)

@@ -349,8 +349,8 @@ async def test_two_servers_send_each_entry_once(tmp_path: Path) -> None:
             serve(tmp_path / "two") as two,
             one.client() as client,
             two.client() as second,
-            notifying(one, document, outbox, look_s=0.01),
-            notifying(two, document, other, look_s=0.01),
+            notifying(one, document, outbox),
+            notifying(two, document, other),
         ):
             threads = [await client.start_thread(), await second.start_thread()]
             for number in range(5):
