@@ -17,6 +17,8 @@ from app_server.runtime.cut_text import cut_text
 from app_server.threads.log.state import ThreadState, TurnState
 from protocol.model import JsonObject, WireModel
 from protocol.signals.delivery import SignalUpdatedNotification
+from protocol.signals.wakes import ThreadWakeChangedNotification
+from protocol.threads.budget import ThreadBudgetUpdatedNotification
 from protocol.turns.approvals import (
     CommandExecutionRequestApprovalParams,
     FileChangeRequestApprovalParams,
@@ -263,3 +265,37 @@ def of_signal(
     }
     subject = to_json([receipt.source, receipt.signal_id]).decode()
     return Occurrence(event="signalDead", thread=thread, subject=subject, at_ms=at_ms, facts=facts)
+
+
+# Wakes and budgets.
+
+
+def of_wake(
+    event: ThreadWakeChangedNotification, thread: ThreadFacts, at_ms: int
+) -> Occurrence | None:
+    """Return what a change of a wake is; None unless the wake is lost."""
+    if event.state != "lost":
+        return None
+    error = None if event.error is None else event.error.code
+    facts: JsonObject = {"wakeId": event.wake_id, "error": error}
+    return Occurrence(
+        event="wakeLost", thread=thread, subject=event.wake_id, at_ms=at_ms, facts=facts
+    )
+
+
+def of_budget(
+    event: ThreadBudgetUpdatedNotification, thread: ThreadFacts, at_ms: int
+) -> Occurrence | None:
+    """Return what a change of a budget is; None unless it is used up, or has ended a turn."""
+    if event.threshold != 100 and not event.exceeded:
+        return None
+    facts: JsonObject = {
+        "turnId": event.turn_id,
+        "scope": str(event.scope),
+        "name": event.name,
+        "exceeded": event.exceeded,
+    }
+    subject = to_json([event.scope, event.name, event.turn_id, event.exceeded]).decode()
+    return Occurrence(
+        event="budgetReached", thread=thread, subject=subject, at_ms=at_ms, facts=facts
+    )

@@ -25,10 +25,12 @@ from app_server.notifications.occurrences import (
     ThreadFacts,
     body_of,
     inputs_of,
+    of_budget,
     of_logged_turn,
     of_question,
     of_signal,
     of_turn_end,
+    of_wake,
     resolved,
 )
 from app_server.notifications.ports import NotificationPorts
@@ -43,6 +45,8 @@ from app_server.threads.rows import ThreadQuery
 from protocol.jsonrpc.envelope import RequestId
 from protocol.model import WireModel
 from protocol.signals.delivery import SignalUpdatedNotification
+from protocol.signals.wakes import ThreadWakeChangedNotification
+from protocol.threads.budget import ThreadBudgetUpdatedNotification
 from protocol.turns.notifications import TurnCompletedNotification
 
 logger = logging.getLogger(__name__)
@@ -115,6 +119,12 @@ class Notifications:
                 case SignalUpdatedNotification():
                     thread = self._thread(event.receipt.thread_id)
                     self._take(of_signal(event, thread, self._ports.clock.now_ms()))
+                case ThreadWakeChangedNotification():
+                    thread = self._thread(event.thread_id)
+                    self._take(of_wake(event, thread, self._ports.clock.now_ms()))
+                case ThreadBudgetUpdatedNotification():
+                    thread = self._thread(event.thread_id)
+                    self._take(of_budget(event, thread, self._ports.clock.now_ms()))
 
     def _take_turn_end(self, event: TurnCompletedNotification) -> None:
         state = self._state_of(event.thread_id)

@@ -11,6 +11,7 @@ import pytest
 from app_server.notifications.settings import broken_rule
 from app_server.threads.files.outbox import FileOutbox
 from app_server.threads.outbox import EXPIRE_MS
+from protocol.signals.wakes import ThreadWakeChangedNotification
 from tests.support.harness import WireClient, claim, serve
 from tests.support.model import Refusal
 from tests.support.notifications.receiver import SECRET, Receiver, rendered, verified, write_secret
@@ -388,3 +389,53 @@ async def test_the_receiver_of_the_documentation_verifies_and_counts_once(tmp_pa
         await process.wait()
     outbox.close()
     assert line == b"turnCompleted None None\n"
+
+
+async def test_dead_signals_lost_wakes_and_budgets_are_told(tmp_path: Path) -> None:
+    events = ("signalDead", "wakeLost", "budgetReached")
+    async with Receiver().serve() as receiver:
+        document = {"notifications": [receiver.entry(tmp_path, *events)]}
+        outbox = FileOutbox(tmp_path / "outbox")
+        async with (
+            serve(tmp_path / "home") as served,
+            served.client() as client,
+            notifying(served, document, outbox),
+        ):
+            thread_id = await client.start_thread(budget={"turns": 1})
+            signal = {
+                "source": "s",
+                "id": "1",
+                "type": "Question",
+                "sender": "ann",
+                "summary": "?",
+                "payload": None,
+                "createdAt": 1,
+                "ttlSeconds": 1,
+            }
+            target = {"threadId": thread_id}
+            delivery = {"signal": signal, "target": target, "mode": "passive"}
+            await client.call("signal/deliver", delivery)
+            turn = await client.turn(thread_id, "a")
+            for state in ("armed", "lost"):
+                wake = ThreadWakeChangedNotification(
+                    thread_id=thread_id, wake_id="w", state=state, at_ms=1
+                )
+                served.services.hub.emit(thread_id, wake)
+            found = {body["type"]: body["data"] for body in await receiver.distinct(3)}
+            await settled(outbox, delivered=3)
+        outbox.close()
+    common = {"id", "threadId", "threadName", "cwd", "link"}
+    of_event = {
+        kind: {name: value for name, value in data.items() if name not in common}
+        for kind, data in found.items()
+    }
+    assert of_event == {
+        "signalDead": {"source": "s", "signalId": "1", "stage": "expired", "error": None},
+        "budgetReached": {
+            "turnId": turn["id"],
+            "scope": "thread",
+            "name": None,
+            "exceeded": False,
+        },
+        "wakeLost": {"wakeId": "w", "error": None},
+    }

@@ -1,6 +1,6 @@
 """What notifications cost turns: two servers, one of which sends a webhook for each turn.
 
-    python -m tests.bench.notifications [--minute N] [--seconds S] [--blocks B]
+    python -m tests.bench.processor.notifications [--minute N] [--seconds S] [--blocks B]
 
 Turns of one message, begun at a steady pace of N a minute over 16 threads, in blocks of S seconds
 that go to the two servers in turn, B each. The model and the receiver are in this process. Printed
