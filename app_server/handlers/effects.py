@@ -15,6 +15,7 @@ from app_server.handlers.errors import known_filing, thread_failures
 from app_server.handlers.serving import RequestContext
 from app_server.handlers.threads.stored import show_thread
 from app_server.handlers.views.turns import first_pages, started_turn
+from app_server.signals.wakes import shown_wake
 from app_server.threads.failures import InvalidThreadId, ThreadNotFound
 from app_server.threads.log.state import ThreadState
 from app_server.threads.operations import Operation
@@ -273,6 +274,14 @@ async def _thread_deleted(context: RequestContext, request: Any, _: Operation) -
     return None if is_there else answer
 
 
+async def _wake_cancelled(context: RequestContext, request: Any, _: Operation) -> WireModel | None:
+    wake = await (await context.services.signals.wakes()).find(request.wake_id)
+    if wake is None or (wake.thread_id, wake.state) != (request.thread_id, "cancelled"):
+        return None
+    answer: WireModel = METHODS[context.method].result(wake=shown_wake(wake))
+    return answer
+
+
 _FOUND: Mapping[str, Callable[[RequestContext, Any, Operation], Awaitable[WireModel | None]]] = {
     "fs/createDirectory": _directory_made,
     "fs/remove": _removed,
@@ -281,6 +290,7 @@ _FOUND: Mapping[str, Callable[[RequestContext, Any, Operation], Awaitable[WireMo
     "signal/recall": _recalled,
     "thread/delete": _thread_deleted,
     "thread/fork": _forked,
+    "thread/wake/cancel": _wake_cancelled,
     "threadSection/delete": _section_deleted,
     "turn/interrupt": _interrupted,
 }

@@ -245,10 +245,10 @@ TakeAnswer: TypeAlias = Callable[[Answer], None]
 class ServerRequests:
     """The requests that are open."""
 
-    def __init__(self, is_left_to_nobody: Callable[[ServerRequest], bool]) -> None:
+    def __init__(self, is_left_to_nobody: Callable[[ServerRequest], bool], first_id: int) -> None:
         """`is_left_to_nobody` says whether no connected client knows the method of a request."""
         self._is_left_to_nobody = is_left_to_nobody
-        self._ids = itertools.count()
+        self._ids = itertools.count(first_id)
         self._open: dict[RequestId, ServerRequest] = {}
         self._passed_on: dict[RequestId, tuple[ConnectionId, TakeAnswer]] = {}
         """Requests of other nodes to clients of this one."""
@@ -391,14 +391,19 @@ class Hub:
         self,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         limits: ReplayLimits | None = None,
+        first_request_id: int = 0,
     ) -> None:
-        """`limits` bound what is kept of each thread's events."""
+        """`limits` bound what is kept of each thread's events.
+
+        Requests of servers that follow one another begin with different ids: an answer that was
+        meant for the one before is none to a question of this one.
+        """
         self.streams = ReplayBuffers(limits or ReplayLimits())
         self._now_ms = now_ms
         self.connections = Connections()
         self._peers = self.connections.peers
         self.subscribers = Subscribers()
-        self.server_requests = ServerRequests(self._is_left_to_nobody)
+        self.server_requests = ServerRequests(self._is_left_to_nobody, first_request_id)
         self.observers: list[EventObserver] = []
         """Observers of thread events and server requests, called with or without subscribers."""
         self.on_broadcast: Callable[[WireModel], None] | None = None

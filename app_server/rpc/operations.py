@@ -111,6 +111,8 @@ class KeptAnswers:
 
     def keep(self, operation_id: str, outcome: Outcome) -> None:
         """Keep an answer, and forget the oldest ones that are too much."""
+        if (before := self._outcomes.pop(operation_id, None)) is not None:
+            self._chars -= _chars(before)
         self._outcomes[operation_id] = outcome
         self._chars += _chars(outcome)
         while len(self._outcomes) > MAX_IN_MEMORY or self._chars > MAX_IN_MEMORY_CHARS:

@@ -4,6 +4,7 @@ Source: docs/architecture.md, "Life of a process".
 """
 
 import os
+import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from functools import partial
@@ -117,7 +118,7 @@ class Core:
             HomeUnusable: the stored threads cannot be opened.
             ConfigError: nobody can say where the others of the group reach this node.
         """
-        hub = Hub(SystemClock().now_ms)
+        hub = Hub(SystemClock().now_ms, first_request_id=secrets.randbelow(1 << 20) << 20)
         conversations = Conversations(hub, settings.connection)
         address = _address(urls) if node is None else node.announced(urls)
         about = NodeSettings(

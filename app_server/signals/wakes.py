@@ -35,7 +35,7 @@ from app_server.signals.service import (
 from app_server.signals.watched_files import WatchedFiles, look_at, news_of
 from app_server.threads.failures import ThreadNotFound
 from app_server.threads.ledger import Entry, SignalLedger
-from app_server.threads.operations import made_id, operation_made_id
+from app_server.threads.operations import made_id
 from app_server.threads.wakes import SOURCE, Look, StoredWake, WakePage, WakeStore
 from app_server.turns.commands import ThreadCommand
 from protocol.jsonrpc.errors import RpcError
@@ -185,12 +185,11 @@ class Wakes:
             raise NoProcess
         return command
 
-    async def made_before(self) -> StoredWake | None:
-        """Return what the same request has set already, when it is sent again."""
-        wake_id = operation_made_id()
-        if wake_id is None:
-            return None
-        return await anyio.to_thread.run_sync(self._store.find, wake_id)
+    async def find(self, wake_id: str | None) -> StoredWake | None:
+        """Return a wake of any thread and state; None: there is none, or no id."""
+        return (
+            None if wake_id is None else await anyio.to_thread.run_sync(self._store.find, wake_id)
+        )
 
     async def _require_thread(self, thread_id: str) -> None:
         session = self._ports.sessions.find(thread_id)

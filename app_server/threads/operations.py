@@ -135,10 +135,18 @@ def mark() -> str | None:
     return now.operation.id
 
 
-def is_again() -> bool:
-    """Whether this request was begun before and cut off: what it changes may be there already."""
+def again_since_ms() -> int | None:
+    """Return when this request was begun before and cut off, Unix milliseconds; None: it was not.
+
+    What it changes may be there already.
+    """
     now = _RUNNING.get()
-    return now is not None and now.is_again
+    return now.operation.at_ms if now is not None and now.is_again else None
+
+
+def is_again() -> bool:
+    """Whether this request was begun before and cut off; see `again_since_ms`."""
+    return again_since_ms() is not None
 
 
 def operation_made_id() -> str | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.again.cases import named
 from tests.support.harness import WireClient, methods_of
 from tests.support.model import Gate, calls, says
 from tests.support.processes import Running
@@ -154,8 +155,11 @@ async def test_a_request_with_a_key_is_sent_again_and_others_are_not(
                 "input": text_input("hi"),
                 "clientUserMessageId": "mine",
             }
-            async with other.client() as second:
+            async with other.client() as second, other.client() as third:
                 await second.call("model/list", {})
+                await third.call("model/list", {})
+                mode = {"threadId": thread_id, "mode": "disabled"}
+                operation = await third.request("thread/memoryMode/set", named(mode))
                 once = await second.request("thread/resume", {"threadId": thread_id})
                 kill(owner)
                 lost = (await client.answer(plain))["error"]
@@ -164,6 +168,7 @@ async def test_a_request_with_a_key_is_sent_again_and_others_are_not(
                     "threadId": thread_id,
                     "retriable": True,
                 }
+                assert (await third.answer(operation))["result"] == {}
                 assert (await client.answer(keyed))["result"]["thread"]["id"] == thread_id
                 assert (await second.answer(once))["result"]["thread"]["id"] == thread_id
             turn = (await client.call("turn/start", start))["turn"]["id"]

@@ -1,5 +1,6 @@
 """Requests that their client named: one effect, and one answer, for every method that changes."""
 
+import json
 import re
 import uuid
 from pathlib import Path
@@ -9,13 +10,18 @@ import pytest
 
 from app_server.threads.files.operations import FileOperationLedger
 from app_server.threads.operations import KEEP_MS, Operation
+from app_server.tools.request_user_input import METHOD, NAME
 from protocol.contract.methods import METHODS
 from protocol.contract.specs import READS
 from tests.support.again.cases import named, requests
 from tests.support.again.scene import set_up, settled
 from tests.support.harness import WireClient, claim, serve
+from tests.support.model import calls
 from tests.support.paths import DOCS
 
+EVERYWHERE = "[features]\ndefault_mode_request_user_input = true\n"
+OPTIONS = [{"label": "A", "description": "a"}, {"label": "B", "description": "b"}]
+QUESTION = {"id": "q1", "header": "Head", "question": "Which?", "options": OPTIONS}
 PAGE = DOCS / "sending_again.md"
 CHANGING = [name for name, spec in METHODS.items() if spec.takes_operation]
 
@@ -44,9 +50,12 @@ async def test_a_request_that_is_sent_twice_has_its_effect_once(
         set_up(tmp_path / "once") as (once, plain, reference),
     ):
         params = named(requests(scene)[method])
-        first = await outcome(client, method, params)
-        again = await outcome(other, method, params)
-        assert again == first
+        # At once on two connections, and later.
+        at_once = [(each, await each.request(method, params)) for each in (client, other)]
+        answers = [await each.answer(request) for each, request in at_once]
+        first, joined = [each.get("result", each.get("error")) for each in answers]
+        assert joined == first
+        assert await outcome(other, method, params) == first
         if "code" not in first:
             other_method = "thread/start" if method != "thread/start" else "threadSection/create"
             for taken in (
@@ -183,3 +192,50 @@ def test_the_id_of_what_an_operation_makes_is_a_uuid_of_its_time() -> None:
     made = Operation("op", "m", "d", 1_795_884_960_044, "h").made_id
     assert (uuid.UUID(made).version, uuid.UUID(made).int >> 80) == (7, 1_795_884_960_044)
     assert made == Operation("op", "x", "y", 1_795_884_960_044, "z").made_id
+
+
+def asks(question: Any) -> list[Any]:
+    """Script a call that asks the user."""
+    return calls({"name": NAME, "arguments": {"questions": [question]}})
+
+
+async def begin(client: WireClient) -> str:
+    """Start a thread and a turn."""
+    thread_id = await client.start_thread()
+    said = [{"type": "text", "text": "go"}]
+    await client.call("turn/start", {"threadId": thread_id, "input": said})
+    return thread_id
+
+
+@claim("questions:again")
+async def test_an_answer_to_a_question_counts_once_over_reconnects(tmp_path: Path) -> None:
+    async with serve(tmp_path, config=EVERYWHERE) as served:
+        served.model.scripts += [asks(QUESTION), asks(QUESTION)]
+        async with served.client() as lost:
+            thread_id = await begin(lost)
+            question = await lost.wait_for(METHOD)
+        given = {"id": question["id"], "result": {"answers": {"q1": {"answers": ["A"]}}}}
+        async with served.client() as client:
+            # It has not been asked on this connection.
+            await client.send(given)
+            await client.call("thread/resume", {"threadId": thread_id})
+            again = await client.wait_for(METHOD)
+            assert again["id"] == question["id"]
+            await client.send(given)
+            await client.send(given)
+            second = await client.wait_for(METHOD)
+            assert second["id"] != question["id"]
+            # The answer to the first is none to the second.
+            await client.send(given)
+            other = {"answers": {"q1": {"answers": ["B"]}}}
+            await client.send({"id": second["id"], "result": other})
+            await client.wait_for("turn/completed")
+        read = [item["output"] for item in served.model.items() if "output" in item]
+        assert [json.loads(text) for text in read] == [given["result"], other]
+    async with serve(tmp_path, config=EVERYWHERE) as served, served.client() as client:
+        served.model.scripts.append(asks(QUESTION))
+        await begin(client)
+        question = await client.wait_for(METHOD)
+        assert question["id"] not in (given["id"], second["id"])
+        await client.send({"id": question["id"], "result": other})
+        await client.wait_for("turn/completed")

@@ -84,7 +84,18 @@ class Stage(NamedTuple):
                 second = await outcome(client, method, params)
                 third = await outcome(client, method, params)
         left = world(self.home, with_history=method in OF_HISTORY)
+        if method == "thread/queue/start":
+            # Whether the next entry has become a turn, too, is chance.
+            left = {"taken": taken(self.home, self.scene.queued[0])}
         return Trial(first, second, third, left)
+
+
+def taken(home: Path, submission_id: str) -> int:
+    """Count how often an entry of a queue became a turn."""
+    lines = [
+        line for log in (home / "threads").rglob("*.jsonl") for line in log.read_text().splitlines()
+    ]
+    return sum("submissionTaken" in line and submission_id in line for line in lines)
 
 
 @claim("again:operation-kill")

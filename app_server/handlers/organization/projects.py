@@ -17,7 +17,7 @@ from app_server.handlers.serving import RequestContext, serves
 from app_server.handlers.views.pages import page_size
 from app_server.threads.failures import InvalidThreadId
 from app_server.threads.log.state import ThreadState
-from app_server.threads.operations import is_again, made_id
+from app_server.threads.operations import again_since_ms, made_id
 from app_server.threads.organization import FilingState
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
 from protocol.jsonrpc.errors import RpcError, invalid_params, invalid_request
@@ -118,7 +118,7 @@ async def _assign(services: Services, thread_id: str, project_id: str | None) ->
     def decide(state: ThreadState) -> Sequence[Record]:
         nonlocal before
         before = state.metadata.project_id
-        return [record]
+        return [] if before == project_id else [record]
 
     with thread_failures(thread_id):
         await services.sessions.change(thread_id, decide)
@@ -158,7 +158,10 @@ async def move_project(context: RequestContext, params: ProjectMoveParams) -> Pr
             raise invalid_params(
                 f"before project not found: {before}", "projectNotFound", projectId=before
             )
-        if is_again() and _follower(state, project_id) == before:
+        since_ms = again_since_ms()
+        is_changed = since_ms is not None and project.updated_at >= since_ms // 1000
+        if is_changed and _follower(state, project_id) == before:
+            # By the same request, before it was cut off.
             return []
         touched = project.model_copy(update={"updated_at": at_ms // 1000})
         return [

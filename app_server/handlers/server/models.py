@@ -30,6 +30,7 @@ from app_server.models.catalogue.models import (
 )
 from app_server.models.catalogue.providers import default_model, read_providers
 from app_server.models.interface import Provider
+from app_server.threads.operations import is_again
 from protocol.jsonrpc.errors import invalid_request
 from protocol.server.models import (
     CollaborationModeListParams,
@@ -213,20 +214,36 @@ async def write_provider_config(
 
     def changed(edit: Any, found: Config) -> str:
         providers = read_providers(found)
-        provider_id = patch.provider_id or _new_id(patch, providers)
+        provider_id = patch.provider_id or _made(edit, found, patch) or _new_id(patch, providers)
         if provider_id in BUILT_IN:
             raise config_refusal("A custom provider or gateway cannot use a built-in provider ID.")
         if patch.provider_id is not None and provider_id not in providers:
             raise config_refusal("Unknown provider ID.", "configPathNotFound")
-        text = found.text
-        for key, value in _members(patch):
-            path = (TABLE, provider_id, key)
-            text = edit.remove(text, path) if value is None else edit.set_value(text, path, value)
+        text = _patched(edit, found.text, provider_id, patch)
         written.append(read_providers(Config(tomllib.loads(text)))[provider_id])
         return str(text)
 
     await change_config(context.services.config_file, changed)
     return ModelProviderConfigWriteResponse(provider=_shown_provider(written[-1]))
+
+
+def _patched(
+    edit: Any, text: str, provider_id: str, patch: CustomGatewayProviderSettingsPatch
+) -> str:
+    for key, value in _members(patch):
+        path = (TABLE, provider_id, key)
+        text = edit.remove(text, path) if value is None else edit.set_value(text, path, value)
+    return text
+
+
+def _made(edit: Any, found: Config, patch: CustomGatewayProviderSettingsPatch) -> str | None:
+    """Return the provider that this request has made already, before it was cut off."""
+    if not is_again():
+        return None
+    own = (each for each in read_providers(found) if each not in BUILT_IN)
+    return next(
+        (each for each in own if _patched(edit, found.text, each, patch) == found.text), None
+    )
 
 
 def _shown_provider(provider: Provider) -> ModelProviderSummary:

@@ -21,6 +21,7 @@ from app_server.rpc.dispatch import storage_failed
 from app_server.signals.recipients import NoRecipient
 from app_server.signals.wakes import NoProcess, WakeOver, WakeUnknown, shown_wake
 from app_server.threads.failures import StoreUnavailable
+from app_server.threads.operations import operation_made_id
 from app_server.threads.wakes import TooManyWakes
 from protocol.jsonrpc.errors import RpcError, internal_error, invalid_member, invalid_request
 from protocol.signals.wakes import (
@@ -48,7 +49,7 @@ async def set_wake(context: RequestContext, params: ThreadWakeSetParams) -> Thre
     services = context.services
     with thread_failures(params.thread_id), _wake_failures(params.thread_id):
         wakes = await services.signals.wakes()
-        if (made := await wakes.made_before()) is not None:
+        if (made := await wakes.find(operation_made_id())) is not None:
             return ThreadWakeSetResponse(wake=shown_wake(made))
         match params.source:
             case TimerWakeSource():

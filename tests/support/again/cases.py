@@ -119,7 +119,7 @@ def requests(scene: Scene) -> dict[str, Any]:
         "thread/shellCommand": {**idle, "command": "true"},
         "thread/start": {"cwd": here},
         "thread/unarchive": {"threadId": scene.archived},
-        "thread/wake/cancel": {**idle, "wakeId": "none"},
+        "thread/wake/cancel": {**idle, "wakeId": scene.wake_id},
         "thread/wake/set": {**idle, "source": {"type": "timer", "everySecs": 3600}},
         "threadSection/create": {"name": "A section"},
         "threadSection/delete": {"sectionId": scene.section_id},

@@ -78,6 +78,7 @@ class Scene:
     archived: str
     project_id: str
     section_id: str
+    wake_id: str
 
     @property
     def workspace(self) -> Path:
@@ -139,6 +140,8 @@ async def set_scene(home: Path, client: WireClient) -> Scene:
         "project/create", {"name": "p", "roots": root, "idempotencyKey": "old"}
     )
     section = await client.call("threadSection/create", {"name": "s"})
+    timer = {"threadId": idle, "source": {"type": "timer", "everySecs": 7200}}
+    wake = await client.call("thread/wake/set", timer)
     return Scene(
         home=home,
         idle=idle,
@@ -151,6 +154,7 @@ async def set_scene(home: Path, client: WireClient) -> Scene:
         archived=archived,
         project_id=project["project"]["id"],
         section_id=section["section"]["id"],
+        wake_id=wake["wake"]["id"],
     )
 
 
