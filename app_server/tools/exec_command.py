@@ -367,9 +367,8 @@ class ExecCommand(TurnTool):
         """Announce the item as one that nothing runs for yet, ask, and keep what was allowed."""
         item, approvals = command.item, self.context.approvals.commands
         item.source, item.process_id = "agent", None
-        with self.context.approvals.questions.open(
-            approvals.question(planned.request, needed)
-        ) as open_question:
+        question = approvals.question(planned.request, needed)
+        with approvals.questions.open(question) as open_question:
             self.turn.recorder.started(item)
             decision = await open_question.decide()
             if not decision.is_allowed:
@@ -448,7 +447,7 @@ class ExecCommand(TurnTool):
         if not isinstance(verdict, NeedsApproval):
             return isinstance(verdict, Run)
         question = approvals.question(planned.request, verdict, is_retry=True)
-        with self.context.approvals.questions.open(question) as open_question:
+        with approvals.questions.open(question) as open_question:
             decision = await open_question.decide()
         if decision.is_allowed:
             await approvals.keep(planned.request, verdict, decision)

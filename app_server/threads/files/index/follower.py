@@ -204,7 +204,7 @@ class IndexFollower:
     def note_change(self, state: ThreadState) -> None:
         """Note that a thread that is open here has changed."""
         self.behind[state.id] = state
-        self.wake()
+        self._changed.set()
 
     def wake(self) -> None:
         """Wake `changed`."""
