@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -72,12 +71,12 @@ class _Watched:
             os.close(nothing)
 
 
-@dataclass(slots=True)
 class ProgramEnd:
-    """The end of a program."""
+    """The end of a program; no dataclass, whose module takes half of an import of this one."""
 
-    status: int = 0
-    """Its exit status; `standard_streams` makes 1 of it if stdout did not take all of it."""
+    def __init__(self) -> None:
+        self.status = 0
+        """Its exit status; `standard_streams` makes 1 of it if stdout did not take all of it."""
 
 
 @contextmanager
