@@ -60,7 +60,6 @@ from app_server.threads.wakes import (
     KEEP_MS,
     MAX_FILES_OF_HOME,
     MAX_OF_THREAD,
-    StoredWake,
     TooManyWakes,
 )
 from protocol.cursors import InvalidCursor
@@ -81,6 +80,7 @@ from protocol.turns.items import ThreadItem
 from protocol.turns.turn import TokenUsageBreakdown
 from tests.support.harness import claim
 from tests.support.receiver.stages import entry
+from tests.support.receiver.wakes import stored_timer
 from tests.support.threads.stores import CLOCK, QUERY, created, raw, user_message
 
 Opener: TypeAlias = Callable[[], AbstractAsyncContextManager[Stores]]
@@ -438,9 +438,9 @@ async def test_the_ledger_is_that_of_all_servers(opened: Opener) -> None:
 async def test_wakes_are_those_of_all_servers_and_one_moves_each(opened: Opener) -> None:
     async with opened() as one, opened() as other:
         ledger, theirs = await one.signals.open(), await other.signals.open()
-        once = timer("a", at_ms=1000)
-        every = timer("b", at_ms=61_000, every_ms=60_000)
-        waiting = replace(timer("c", at_ms=None), kind="process", seen="make")
+        once = stored_timer("a", at_ms=1000)
+        every = stored_timer("b", at_ms=61_000, every_ms=60_000)
+        waiting = replace(stored_timer("c", at_ms=None), kind="process", seen="make")
         for wake in (once, every, waiting):
             ledger.wakes.add(wake)
         look = theirs.wakes.look(1000, 10)
@@ -467,32 +467,17 @@ async def test_wakes_are_those_of_all_servers_and_one_moves_each(opened: Opener)
         assert ledger.wakes.forget_old(KEEP_MS) == 0
         assert ledger.wakes.forget_old(KEEP_MS + 1001) == 1
         for number in range(MAX_FILES_OF_HOME):
-            ledger.wakes.add(replace(timer(f"f{number}", None), kind="file", thread_id=f"{number}"))
+            ledger.wakes.add(
+                replace(stored_timer(f"f{number}", None), kind="file", thread_id=f"{number}")
+            )
         with pytest.raises(TooManyWakes, match="on files of a home"):
-            ledger.wakes.add(replace(timer("g", None), kind="file"))
+            ledger.wakes.add(replace(stored_timer("g", None), kind="file"))
         for number in range(MAX_OF_THREAD - 2):
-            ledger.wakes.add(timer(f"t{number}", 1))
+            ledger.wakes.add(stored_timer(f"t{number}", 1))
         with pytest.raises(TooManyWakes, match="of a thread"):
-            theirs.wakes.add(timer("u", 1))
+            theirs.wakes.add(stored_timer("u", 1))
         theirs.close()
         ledger.close()
-
-
-def timer(name: str, at_ms: int | None, every_ms: int | None = None) -> StoredWake:
-    return StoredWake(
-        id=name,
-        thread_id="t",
-        kind="timer",
-        source='{"type":"timer"}',
-        note="look",
-        mode="wake",
-        state="armed",
-        set_at_ms=1000,
-        changed_at_ms=1000,
-        at_ms=at_ms,
-        every_ms=every_ms,
-        look_at_ms=at_ms,
-    )
 
 
 def unnumbered(found: Entry) -> Entry:

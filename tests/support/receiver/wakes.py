@@ -6,6 +6,7 @@ from typing import Any
 import anyio
 
 from app_server.runtime.clock import SystemClock
+from app_server.threads.wakes import StoredWake
 from protocol.signals.frame import END, OPENING
 from tests.support.harness import WAIT_S, WireClient
 
@@ -70,4 +71,22 @@ def framed(wake: Any, signal_type: str, *lines: str) -> str:
     return (
         f'{OPENING}\nsource: "app-server wake"\ntype: "{signal_type}"\nsender: "app-server"\n'
         f'id: "{wake["id"]}"\nsummary:\n{summary}\n{END}'
+    )
+
+
+def stored_timer(name: str, at_ms: int | None, every_ms: int | None = None) -> StoredWake:
+    """Make a timer as stores keep it."""
+    return StoredWake(
+        id=name,
+        thread_id="t",
+        kind="timer",
+        source='{"type":"timer"}',
+        note="look",
+        mode="wake",
+        state="armed",
+        set_at_ms=1000,
+        changed_at_ms=1000,
+        at_ms=at_ms,
+        every_ms=every_ms,
+        look_at_ms=at_ms,
     )

@@ -3,6 +3,7 @@
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from protocol.threads.thread import ThreadSection, TurnThreadUnreadPosition
 from tests.support.postgresql import Cluster, name_of
 from tests.support.processes import EXECUTABLE
 from tests.support.receiver.stages import entry
+from tests.support.receiver.wakes import stored_timer
 from tests.support.threads.histories import turn
 from tests.support.threads.stores import CLOCK, created, raw
 
@@ -85,6 +87,10 @@ def home_of_all_kinds(home: Path) -> None:
     path.parent.mkdir(parents=True)
     ledger = Ledger(path)
     ledger.put([entry("a", stage="accepted"), entry("b", stage="seen")])
+    over = stored_timer("over", 2000)
+    ledger.wakes.add(over)
+    ledger.wakes.move(over, replace(over, state="cancelled"))
+    ledger.wakes.add(stored_timer("open", 3000))
     ledger.close()
 
 
@@ -109,6 +115,8 @@ def test_a_home_comes_back_with_the_same_bytes(tmp_path: Path, database: Databas
     assert filing_path(back).read_bytes() == filing_path(home).read_bytes()
     ledger = Ledger(ledger_path(back))
     assert [one.id for one in ledger.page(None, None, None, 9).entries] == ["b", "a"]
+    (wake,) = ledger.wakes.page(None, None, None, 9).wakes
+    assert replace(wake, number=None) == stored_timer("open", 3000)
     ledger.close()
 
 
