@@ -17,6 +17,7 @@ from app_server.apps.settings import AppsSettings
 from app_server.config.values import ConfigError
 from app_server.extensions.contract.registration import ContributionContext
 from app_server.extensions.contract.registry import ExtensionRegistry
+from app_server.runtime.exception_groups import only_member
 from app_server.runtime.loader import RETRY_FIRST_S, RETRY_MOST_S, Lazy, LoadFailed, load
 
 if TYPE_CHECKING:
@@ -246,10 +247,7 @@ class LazyApps:
 
 
 def _unavailable(failure: Exception) -> AppsUnavailable:
-    # Task groups put groups around a lone failure.
-    while isinstance(failure, ExceptionGroup) and len(failure.exceptions) == 1:
-        failure = failure.exceptions[0]
-    return AppsUnavailable(f"the apps cannot be served now: {failure}")
+    return AppsUnavailable(f"the apps cannot be served now: {only_member(failure)}")
 
 
 async def _load() -> "type[AppsService]":

@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
 from app_server.observability.log_context import ids_of
+from app_server.runtime.exception_groups import only_member
 from app_server.runtime.files.disk import FULL_OR_READ_ONLY
 from app_server.runtime.standard_streams import CONTROLS
 
@@ -174,7 +175,7 @@ class LineFormatter(logging.Formatter):
     def _failure(self, record: logging.LogRecord) -> str | None:
         if not record.exc_info or record.exc_info[1] is None:
             return None
-        failure = _lone(record.exc_info[1])
+        failure = only_member(record.exc_info[1])
         if isinstance(failure, OSError) and failure.errno in FULL_OR_READ_ONLY:
             return self._clean(_name_of(failure))
         return self._clean("\n".join(_failure_lines(record.exc_info[1], set())))
@@ -184,13 +185,6 @@ class LineFormatter(logging.Formatter):
         cut = text if len(text) <= 2 * MAX_CHARS else text[: 2 * MAX_CHARS]
         clean = self._redactor.redact(cut)
         return clean if len(clean) <= MAX_CHARS else f"{clean[: MAX_CHARS - 1]}…"
-
-
-def _lone(failure: BaseException) -> BaseException:
-    """Unwrap an exception from groups of one."""
-    while isinstance(failure, BaseExceptionGroup) and len(failure.exceptions) == 1:
-        failure = failure.exceptions[0]
-    return failure
 
 
 def _failure_lines(failure: BaseException, seen: set[int]) -> list[str]:

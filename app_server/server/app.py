@@ -19,6 +19,7 @@ import anyio.to_thread
 
 from app_server.config.effective import read_start_settings
 from app_server.observability.log_context import NODE
+from app_server.runtime.exception_groups import only_member
 from app_server.runtime.http.peer_user import others_are_let_in
 from app_server.runtime.loader import load
 from app_server.server.home import prepare_home
@@ -234,13 +235,6 @@ def _strict_check() -> "Callable[[Settings], Awaitable[None]]":
     from app_server.server.strict_check import check_strictly
 
     return check_strictly
-
-
-def only_member(error: BaseException) -> BaseException:
-    """Take a lone exception out of the groups that task groups put around it."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
 
 
 async def serve(

@@ -26,6 +26,7 @@ from app_server.mcp_wire.handshake import Handshake
 from app_server.mcp_wire.http.refusals import UNREACHABLE
 from app_server.mcp_wire.http.transport import open_http
 from app_server.mcp_wire.json_rpc_client import Caller, JsonRpcClient
+from app_server.runtime.exception_groups import only_member
 from protocol.jsonrpc.errors import INTERNAL_ERROR, METHOD_NOT_FOUND
 from protocol.model import JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION
@@ -159,12 +160,6 @@ async def open_session(
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
         # Task groups wrap whatever leaves them, also what the caller has raised.
-        raise _innermost(group) from None
+        raise only_member(group) from None
     except (httpx2.InvalidURL, ValueError) as exc:
         raise PeerError(INTERNAL_ERROR, str(exc)) from exc
-
-
-def _innermost(group: BaseException) -> BaseException:
-    while isinstance(group, BaseExceptionGroup) and len(group.exceptions) == 1:
-        group = group.exceptions[0]
-    return group

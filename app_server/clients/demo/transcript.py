@@ -12,6 +12,7 @@ from typing import TextIO
 
 import anyio
 
+from app_server.runtime.exception_groups import only_member
 from app_server.runtime.standard_streams import one_line, print_to_stderr
 from protocol.jsonrpc.errors import RpcError
 
@@ -102,7 +103,10 @@ async def run_demo(scenario: Callable[[Transcript, Path], Awaitable[None]]) -> i
         tempfile.TemporaryDirectory(prefix="app-server-demo-") as folder,
     ):
         try:
-            await scenario(transcript, Path(folder))
+            try:
+                await scenario(transcript, Path(folder))
+            except BaseExceptionGroup as group:
+                raise only_member(group) from group
         except NotInstalled as exc:
             print_to_stderr(f"app-server demo: {exc}")
             return 1

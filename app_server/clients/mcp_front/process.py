@@ -10,7 +10,8 @@ from app_server import VERSION
 from app_server.clients.mcp_front.app_client import AppClient
 from app_server.clients.mcp_front.conversation import Conversation, FrontLimits
 from app_server.rpc.message_stream import MessageStream
-from app_server.server.app import AppServer, only_member, serve_until_signalled
+from app_server.runtime.exception_groups import only_member
+from app_server.server.app import AppServer, serve_until_signalled
 from app_server.server.settings import Settings
 from app_server.transport.stdio import open_stdio
 
