@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import anyio
 import pytest
 
 from app_server.clients.demo import signals_scenario, thread
@@ -90,6 +91,14 @@ async def test_a_demo_goes_on_when_a_closed_terminal_is_ignored(ignored: signal.
         await asyncio.to_thread(folder.joinpath("went on").touch)
 
     assert await run_demo(scenario) == 0
+
+
+async def test_check_that_fails_within_a_task_group_ends_a_demo_with_status_1() -> None:
+    async def scenario(transcript: Transcript, folder: Path) -> None:
+        async with anyio.create_task_group():
+            transcript.check("it is green", False)
+
+    assert await run_demo(scenario) == 1
 
 
 async def started(client: Client) -> str:
