@@ -233,6 +233,8 @@ class RunningRequests:
             self._scopes.add(scope)
             while work is not None:
                 await work
+                # What waits for the next request belongs to none.
+                bind_request(None)
                 if self._is_last or self._next is not None:
                     break
                 self._next = asyncio.get_running_loop().create_future()
