@@ -109,3 +109,25 @@ def test_one_session_for_two_connections_is_noticed(database_url: str) -> None:
         assert not share_a_session(one, other)
         # As a pooler in transaction mode gives one session to both.
         assert share_a_session(one, one)
+
+
+def test_receivers_with_dead_letters_and_those_that_are_gone_are_named(
+    tmp_path: Path, database_url: str
+) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        for target, state in (("a", "dead"), ("b", "dead"), ("b", "delivered")):
+            connection.execute(
+                "INSERT INTO notifications (target, id, label, thread_id, event, subject, body, "
+                "run, created_at_ms, is_open, state, attempts, next_at_ms, claimed_until_ms) "
+                "VALUES (%s, %s, %s, 't', 'turnCompleted', '1', '', 'r', 1, false, %s, 1, 0, 0)",
+                (target, state, f"webhook {target}", state),
+            )
+        connection.execute(
+            "INSERT INTO notification_targets_disabled (target, reason) "
+            "VALUES ('a', 'answered 410')"
+        )
+    assert looked(tmp_path, database_url)["details"][2:] == [
+        "webhook a: 1 dead letter",
+        "webhook b: 1 dead letter",
+        "webhook a answered 410, and is sent nothing more",
+    ]
