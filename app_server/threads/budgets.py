@@ -49,7 +49,7 @@ class BudgetClaim:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class ClaimRefused:
     """A claim for which a budget has no room."""
 
     claim: BudgetClaim
@@ -57,7 +57,7 @@ class Refused:
     """What was counted, and what requests under way may still take."""
 
 
-def granted_output(claims: Sequence[tuple[BudgetClaim, int]], most: int) -> int | Refused:
+def granted_output(claims: Sequence[tuple[BudgetClaim, int]], most: int) -> int | ClaimRefused:
     """Return how many tokens of output a request may have, up to `most`.
 
     Each claim comes with what is used of its limit.
@@ -66,7 +66,7 @@ def granted_output(claims: Sequence[tuple[BudgetClaim, int]], most: int) -> int 
     for claim, used in claims:
         room = claim.room(used)
         if room is not None and room < MIN_OUTPUT_TOKENS:
-            return Refused(claim, used)
+            return ClaimRefused(claim, used)
         granted = granted if room is None else min(granted, room)
     return granted
 
@@ -94,7 +94,7 @@ class SharedBudgets(Protocol):
 
     async def reserve(
         self, request_id: str, claims: Sequence[BudgetClaim], most: int
-    ) -> int | Refused | Unknown:
+    ) -> int | ClaimRefused | Unknown:
         """Reserve what a request may take of each limit, or nothing.
 
         Returns how many tokens its output may have, up to `most`.
@@ -124,7 +124,7 @@ def from_store(unit: str, amount: int) -> int:
 
 def decide(
     claims: Sequence[BudgetClaim], used: Mapping[Key, int], most: int
-) -> int | Refused | Unknown:
+) -> int | ClaimRefused | Unknown:
     """Decide about claims by what a store has counted and reserved, as it keeps it."""
     if unknown := [claim for claim in claims if claim.key not in used]:
         return Unknown(unknown)

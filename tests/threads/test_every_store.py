@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import pytest
 
 from app_server.config.store_url import StoreUrl
-from app_server.threads.budgets import STEP, TOKENS, BudgetClaim, Refused, Unknown
+from app_server.threads.budgets import STEP, TOKENS, BudgetClaim, ClaimRefused, Unknown
 from app_server.threads.failures import (
     InvalidThreadId,
     ThreadBusy,
@@ -714,7 +714,7 @@ async def test_what_is_reserved_of_a_budget_is_counted_until_it_is_settled(opene
         # The other server sees what is reserved: 5,100 tokens, and a little over 4,000 of money.
         assert await other.budgets.reserve("b", [home, day], 4_000) == 998
         refused = await other.budgets.reserve("c", [home, day], 4_000)
-        assert refused == Refused(day, 5_000 * STEP)
+        assert refused == ClaimRefused(day, 5_000 * STEP)
         assert (
             await other.budgets.reserve("c", [home], 4_000) == 10_000 - 1_000 - 4_100 - 1_098 - 100
         )
@@ -724,7 +724,7 @@ async def test_what_is_reserved_of_a_budget_is_counted_until_it_is_settled(opene
         assert changes == [(1_050, 1_057), (4, 4)]
         assert await other.budgets.reserve("d", [home], 4_000) == 4_000
         assert await one.budgets.reserve("e", [home], 4_000) == 10_000 - 4_859 - 4_100 - 100
-        assert await other.budgets.reserve("f", [home], 4_000) == Refused(home, 10_000)
+        assert await other.budgets.reserve("f", [home], 4_000) == ClaimRefused(home, 10_000)
 
 
 async def test_servers_that_reserve_at_once_never_pass_a_budget(opened: Opener) -> None:
@@ -741,4 +741,4 @@ async def test_servers_that_reserve_at_once_never_pass_a_budget(opened: Opener) 
         sizes = [each for each in granted if isinstance(each, int)]
         assert sizes == [1_000] * 13
         refused = [each for each in granted if not isinstance(each, int)]
-        assert refused == [Refused(claim, 13 * 1_500)] * 7
+        assert refused == [ClaimRefused(claim, 13 * 1_500)] * 7

@@ -14,7 +14,7 @@ from pathlib import Path
 import anyio.to_thread
 
 from app_server.runtime.files.sqlite import as_disk_failures, connect, is_damage, set_aside
-from app_server.threads.budgets import BudgetClaim, Refused, Unknown, decide, stored
+from app_server.threads.budgets import BudgetClaim, ClaimRefused, Unknown, decide, stored
 
 logger = logging.getLogger(__name__)
 
@@ -48,13 +48,13 @@ class FileBudgets:
 
     async def reserve(
         self, request_id: str, claims: Sequence[BudgetClaim], most: int
-    ) -> int | Refused | Unknown:
+    ) -> int | ClaimRefused | Unknown:
         """Reserve what a request may take; see SharedBudgets.reserve."""
         return await anyio.to_thread.run_sync(self._reserve, request_id, claims, most)
 
     def _reserve(
         self, request_id: str, claims: Sequence[BudgetClaim], most: int
-    ) -> int | Refused | Unknown:
+    ) -> int | ClaimRefused | Unknown:
         with self._writing() as database:
             used = {
                 claim.key: amount

@@ -27,7 +27,7 @@ from app_server.runtime.clock import Clock
 from app_server.threads.budgets import (
     TOKENS,
     BudgetClaim,
-    Refused,
+    ClaimRefused,
     Scope,
     from_store,
     granted_output,
@@ -129,7 +129,7 @@ class ThreadBudgets:
         request_id = self.clock.new_id()
         if of_many and isinstance(granted, int):
             granted = await self.home.reserve(request_id, of_many, granted, prices)
-        if isinstance(granted, Refused):
+        if isinstance(granted, ClaimRefused):
             self._refuse(turn_id, prices, _shortage(granted, settings.model), granted)
         taken = {claim.unit: claim.amount(granted) for claim in claims}
         for unit, amount in taken.items():
@@ -196,7 +196,7 @@ class ThreadBudgets:
             )
 
     def _refuse(
-        self, turn_id: str, prices: Prices, why: str, refused: Refused | None = None
+        self, turn_id: str, prices: Prices, why: str, refused: ClaimRefused | None = None
     ) -> NoReturn:
         state = self.log.state
         limits, scope, name = state.metadata.budget, "thread", None
@@ -312,7 +312,7 @@ UNKNOWN_COST = -1
 """Limit of a claim on money by a model whose price is not known."""
 
 
-def _shortage(refused: Refused, model: str) -> str:
+def _shortage(refused: ClaimRefused, model: str) -> str:
     claim = refused.claim
     if claim.limit == UNKNOWN_COST:
         return f"`{model}` has no price in {claim.unit}, so its cost cannot be counted"

@@ -16,8 +16,8 @@ from app_server.models.catalogue.prices import CURRENCY, Prices, parse_amount
 from app_server.threads.budgets import (
     TOKENS,
     BudgetClaim,
+    ClaimRefused,
     Key,
-    Refused,
     Scope,
     SharedBudgets,
     Unknown,
@@ -121,7 +121,7 @@ class HomeBudgets:
 
     async def reserve(
         self, request_id: str, claims: Sequence[BudgetClaim], most: int, prices: Prices
-    ) -> int | Refused:
+    ) -> int | ClaimRefused:
         """Reserve what a request may take; see SharedBudgets.reserve.
 
         Raises:

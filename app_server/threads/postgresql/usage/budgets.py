@@ -8,7 +8,7 @@ from functools import partial
 
 import anyio.to_thread
 
-from app_server.threads.budgets import BudgetClaim, Key, Refused, Unknown, decide, stored
+from app_server.threads.budgets import BudgetClaim, ClaimRefused, Key, Unknown, decide, stored
 from app_server.threads.postgresql.database import Connection, Database, storable
 
 _LOCK = """
@@ -44,13 +44,13 @@ class PostgresBudgets:
 
     async def reserve(
         self, request_id: str, claims: Sequence[BudgetClaim], most: int
-    ) -> int | Refused | Unknown:
+    ) -> int | ClaimRefused | Unknown:
         """Reserve what a request may take; see SharedBudgets.reserve."""
         return await anyio.to_thread.run_sync(self._reserve, request_id, claims, most)
 
     def _reserve(
         self, request_id: str, claims: Sequence[BudgetClaim], most: int
-    ) -> int | Refused | Unknown:
+    ) -> int | ClaimRefused | Unknown:
         with self._database.transaction() as connection:
             used: dict[Key, int] = {}
             # In one order, so that nobody waits for somebody who waits.
