@@ -118,13 +118,17 @@ def demo_parser() -> argparse.ArgumentParser:
         "app-server",
         DEMO,
         DEMO_END,
-        usage="app-server demo [--apps | --fleet | --signals | --tools]",
+        usage="app-server demo [--apps | --fleet | --signals | --tools | --unattended]",
     )
     for name, text in (
         ("--apps", "apps of a hosted endpoint that this package ships"),
         ("--fleet", "two nodes on one database, and the death of one; needs PostgreSQL"),
         ("--signals", "two agents, one asks and the other is woken; then a crash in between"),
         ("--tools", "commands and patches in a scratch repository, questions, the sandbox"),
+        (
+            "--unattended",
+            "a thread that nobody watches: woken, asking by webhook, held by a budget",
+        ),
     ):
         parser.add_argument(name, action="store_true", help=text)
     return parser

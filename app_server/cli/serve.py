@@ -116,6 +116,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="commands and patches in a scratch repository, questions, and what the sandbox stops",
     )
+    demos.add_argument(
+        "--unattended",
+        action="store_true",
+        help="a thread that nobody watches: woken, asking by webhook, held by a budget",
+    )
 
 
 def _add_listen_options(parser: argparse.ArgumentParser) -> None:
@@ -300,7 +305,7 @@ SYSTEMD_STATES = {"serving": "READY=1", "stopping": "STOPPING=1"}
 GENERATE_COMMANDS = ("generate-json-schema", "generate-ts", "schema")
 """Commands of app_server/cli/schema.py, which launchers put behind options."""
 MCP_SERVER = "mcp-server"
-DEMOS = ("apps", "fleet", "signals", "tools")
+DEMOS = ("apps", "fleet", "signals", "tools", "unattended")
 PROGRAM = "app-server"
 COMMANDS = (PROGRAM, "serve", MCP_SERVER, "demo")
 

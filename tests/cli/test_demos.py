@@ -52,7 +52,8 @@ def test_one_demo_is_shown_at_a_time() -> None:
     result = run_cli("demo", "--tools", "--apps")
     assert result.returncode == 2
     assert (
-        "demo shows one thing at a time: --apps or --fleet or --signals or --tools" in result.stderr
+        "demo shows one thing at a time: --apps or --fleet or --signals or --tools or --unattended"
+        in result.stderr
     )
 
 
