@@ -14,6 +14,9 @@ from app_server.config.values import ConfigError, has
 PLANTED = "s3cr3t"
 
 NO_SECRETS = {
+    "budget.day.tokens",
+    "budget.folders.*.tokens",
+    "budget.home.tokens",
     "cli_auth_credentials_store",
     "mcp_enterprise_managed_auth",
     "mcp_oauth_credentials_store",

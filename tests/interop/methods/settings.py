@@ -77,6 +77,7 @@ REASONS: Mapping[str, str] = {
     "thread_events_kept*": OURS_ALONE,
     "tool_suggest.discoverables": LEFT_OUT,
     "tui.*": OF_CODEX,
+    "wakes": OURS_ALONE,
 }
 """Why a value differs, by a pattern of its dotted path; the first that fits counts."""
 
