@@ -6,6 +6,7 @@ event loop.
 Source: docs/scale.md, "Connections", "Failures".
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, TypeAlias
@@ -50,6 +51,9 @@ _REASONS = {
 Source: https://www.postgresql.org/docs/15/errcodes-appendix.html.
 """
 _UNAVAILABLE_CLASSES = ("08", "57P")
+_TOO_MANY = re.compile(r"too many (clients|connections)|remaining connection slots are reserved")
+"""What PostgreSQL says to a connection beyond its bounds, where it speaks English. libpq has no
+SQLSTATE of a connection that was refused; in another language it is `databaseUnavailable`."""
 
 
 TODO = (
@@ -217,6 +221,8 @@ def failure_of(error: psycopg.Error) -> StoreUnavailable:
         text = f"no connection to the database was free in {POOL_WAIT_S:g} s"
     elif state in _REASONS:
         reason, retriable = _REASONS[state]
+    elif not state and isinstance(error, psycopg.OperationalError) and _TOO_MANY.search(text):
+        reason, retriable = _REASONS["53300"]
     elif state.startswith(_UNAVAILABLE_CLASSES) or (
         not state and isinstance(error, psycopg.OperationalError)
     ):

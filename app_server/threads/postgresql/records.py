@@ -360,13 +360,15 @@ class GroupAppender:
                 written = await self._find(group)
                 break
             except StoreUnavailable as failure:
-                if failure.reason != "databaseUnavailable" and len(group) > 1:
+                # Without a connection nothing was sent, whatever the reason.
+                is_sent_again = failure.reason == "databaseUnavailable" or self._connection is None
+                if not is_sent_again and len(group) > 1:
                     # Each fails for itself: what is refused may be in one of them.
                     for append in group:
                         await self._write_until([append], until)
                     return
                 is_over = not self._nodes.is_held or time.monotonic() > until or self._is_closed
-                if failure.reason != "databaseUnavailable" or is_over:
+                if not is_sent_again or is_over:
                     for append in group:
                         append.failure = failure if self._nodes.is_held else lease_lost()
                     return

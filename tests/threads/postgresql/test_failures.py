@@ -107,6 +107,23 @@ async def test_a_database_that_takes_no_writes_is_named_and_used_again_later(
         assert await client.call("thread/name/set", name(thread_id, "second")) == {}
 
 
+async def test_a_database_that_takes_no_more_connections_is_named_and_used_again_later(
+    tmp_path: Path, store: StoreUrl, cluster: Cluster
+) -> None:
+    where = name_of(store.url)
+    async with two_threads(tmp_path, store) as (client, thread_id, other):
+        cluster.administer(f"ALTER DATABASE {where} CONNECTION LIMIT 0")
+        # What connects again is one too many.
+        cluster.end_sessions(where)
+        refused = await client.refusal("thread/name/set", name(thread_id, "first"))
+        assert facts(refused) == ("storageFailed", "tooManyConnections", True, thread_id)
+        loaded = await client.call("thread/loaded/list", {})
+        assert sorted(loaded["data"]) == sorted([thread_id, other])
+        cluster.administer(f"ALTER DATABASE {where} CONNECTION LIMIT -1")
+        assert await client.call("thread/name/set", name(thread_id, "second")) == {}
+        assert (await client.turn(thread_id, "hello"))["status"] == "completed"
+
+
 async def test_a_statement_that_takes_too_long_is_ended(
     tmp_path: Path, store: StoreUrl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
