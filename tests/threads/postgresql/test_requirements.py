@@ -86,6 +86,22 @@ def test_a_role_that_sees_every_tenant_is_refused(database_url: str, cluster: Cl
     assert str(caught.value) == text
 
 
+def test_a_role_that_bypasses_row_level_security_is_told_the_statement(
+    database_url: str, cluster: Cluster
+) -> None:
+    cluster.administer(f"ALTER ROLE {ROLE} BYPASSRLS")
+    try:
+        text = refused(database_url)
+        assert text == (
+            f"the role {ROLE} sees the rows of every tenant; use another one, or run "
+            f'ALTER ROLE "{ROLE}" NOBYPASSRLS'
+        )
+        cluster.administer(text.split(", or run ")[1])
+        assert work.check(database_url) == NEWEST
+    finally:
+        cluster.administer(f"ALTER ROLE {ROLE} NOBYPASSRLS")
+
+
 def test_rights_are_looked_at_in_all_tables_of_tenants(database_url: str) -> None:
     with psycopg.connect(database_url) as connection:
         found = connection.execute(
