@@ -1,12 +1,24 @@
 """Tokens of nodes: for one node, once, for a minute by a clock that all share."""
 
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+import anyio
 import jwt
 import pytest
+from websockets.asyncio.client import connect
 from websockets.datastructures import Headers
+from websockets.exceptions import InvalidStatus
 
+from app_server.transport.address import TcpAddress
 from app_server.transport.node_tokens import ISSUER, LEEWAY_S, LIFE_S, NodeTokens
+from app_server.transport.websocket import (
+    NODE_SUBPROTOCOL,
+    NodeEntrance,
+    WebSocketLimits,
+    listen_tcp,
+)
+from tests.support.harness import WAIT_S
 
 SECRET = b"a secret of thirty-two bytes, or more"
 ME = "01a2203f-860d-7120-b637-669d9cbe38b5"
@@ -97,3 +109,37 @@ async def test_no_more_are_remembered_than_are_bounded() -> None:
     assert [tokens.lets_in(shown(sender.issue(ME))) for _ in range(3)] == [True, True, False]
     clock.at_s += LIFE_S + LEEWAY_S
     assert tokens.lets_in(shown(signed(exp=clock.at_s + 1)))
+
+
+async def test_connections_of_nodes_have_a_bound_beside_those_of_clients() -> None:
+    here, there = NodeTokens(SECRET, Clock()), NodeTokens(SECRET, Clock(OTHER))
+    left = anyio.Event()
+
+    async def converse(stream: object) -> None:
+        await left.wait()
+
+    def as_client(url: str) -> connect:
+        return connect(url, proxy=None, open_timeout=WAIT_S)
+
+    def as_node(url: str) -> connect:
+        return connect(
+            url,
+            proxy=None,
+            open_timeout=WAIT_S,
+            additional_headers=shown(there.issue(ME)),
+            subprotocols=[NODE_SUBPROTOCOL],
+        )
+
+    limits = WebSocketLimits(max_connections=1, max_of_nodes=1)
+    async with AsyncExitStack() as stack:
+        address, nodes = TcpAddress("127.0.0.1", 0), NodeEntrance(here, converse)
+        listening = listen_tcp(address, converse, limits, nodes=nodes)
+        url = (await stack.enter_async_context(listening)).url
+        for one in (as_node, as_client):
+            await stack.enter_async_context(one(url))
+        for one in (as_node, as_client):
+            with pytest.raises(InvalidStatus) as caught:
+                async with one(url):
+                    pass
+            assert caught.value.response.status_code == 503
+        left.set()
