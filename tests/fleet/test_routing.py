@@ -65,6 +65,16 @@ async def test_a_turn_is_seen_alike_on_both_nodes(tmp_path: Path, database_url: 
         assert read["thread"]["status"] == {"type": "idle"}
 
 
+async def test_connections_of_other_nodes_are_counted(tmp_path: Path, database_url: str) -> None:
+    async with hop(tmp_path, database_url) as at:
+        found = []
+        for client in (at.at_owner, at.client):
+            gauges = (await client.call("server/diagnostics", {}))["gauges"]
+            counts = {gauge["name"]: gauge["value"] for gauge in gauges}
+            found.append((counts["app.connections"], counts["app.connections.of_nodes"]))
+        assert found == [(2, 1), (1, 0)]
+
+
 async def test_a_client_that_left_a_thread_hears_no_more_of_it(
     tmp_path: Path, database_url: str
 ) -> None:

@@ -97,6 +97,7 @@ async def _measure(services: Services) -> dict[str, int]:
         "app.requests.in_flight": sum(load.in_flight for load in loads),
         "core.threads.live": len(sessions),
         "app.connections": len(loads),
+        "app.connections.of_nodes": len(services.hub.connections.of_nodes),
         "app.outbox.messages": sum(load.messages for load in loads),
         "app.outbox.chars": sum(load.chars for load in loads),
         "app.outbox.longest": max((load.messages for load in loads), default=0),
