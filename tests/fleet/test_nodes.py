@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import os
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -18,9 +20,9 @@ from app_server.config.values import Config, ConfigError
 from app_server.fleet.routing import UNREACHABLE_S
 from app_server.transport.node_tokens import ISSUER, LIFE_S
 from app_server.transport.websocket import NODE_SUBPROTOCOL
-from tests.support.harness import write_config
+from tests.support.harness import WAIT_S, write_config
 from tests.support.model import ScriptedModel, says
-from tests.support.processes import Running, run_cli, running
+from tests.support.processes import Running, run_cli, running, started
 from tests.support.threads.nodes import SECRET, running_nodes
 
 pytestmark = pytest.mark.postgresql
@@ -207,3 +209,63 @@ def test_a_secret_that_is_none_ends_the_start(
     assert ended.returncode == 1
     assert problem in ended.stderr
     assert len(ended.stderr.splitlines()) == 1
+
+
+DAY_S = 86_400
+CLOCK = """
+import time
+
+REAL, REAL_NS = time.time, time.time_ns
+time.time = lambda: REAL() + {step_s}
+time.time_ns = lambda: REAL_NS() + {step_s} * 10**9
+"""
+"""A module that Python imports at its start, in a folder of PYTHONPATH."""
+LEASES = "SELECT min(extract(epoch FROM expires_at)), count(*) FILTER (WHERE NOT dead) FROM nodes"
+
+
+@pytest.mark.parametrize("step_s", [DAY_S, -DAY_S])
+async def test_a_node_whose_clock_is_wrong_by_a_day_is_one_like_the_others(
+    tmp_path: Path, database_url: str, step_s: int
+) -> None:
+    (tmp_path / "clock").mkdir()
+    (tmp_path / "clock" / "sitecustomize.py").write_text(CLOCK.format(step_s=step_s))
+    config = "lease_seconds = 3\n"
+    async with running_nodes(tmp_path, database_url, 1, config=config) as nodes:
+        home = nodes.home(1)
+        secret = f'node_secret_file = "{tmp_path}/secret"\n'
+        write_config(home, nodes.model.url, secret + config)
+        options = ["--store", database_url]
+        async with (
+            started(home, options=options, PYTHONPATH=str(tmp_path / "clock")) as wrong,
+            wrong.client() as there,
+            nodes.all[0].client() as here,
+        ):
+            begun: list[str] = []
+            created: list[int] = []
+            for owner, client in ((here, there), (there, here)):
+                thread = (await owner.call("thread/start", {}))["thread"]
+                begun.append(thread["id"])
+                created.append(thread["createdAt"])
+                # Through the hop, with a token of the one for the other.
+                await client.call("thread/resume", {"threadId": thread["id"]})
+                assert (await client.turn(thread["id"], "hi"))["status"] == "completed"
+            assert abs(created[1] - created[0] - step_s) < DAY_S / 2
+            # Both renew their leases, and neither is taken for dead.
+            (ends_s, _) = await asyncio.to_thread(_leases, database_url)
+            with anyio.fail_after(WAIT_S):
+                while (now := await asyncio.to_thread(_leases, database_url))[0] < ends_s + 4:
+                    await anyio.sleep(0.2)
+            assert now[1] == 2
+            os.kill(wrong.process.pid, signal.SIGKILL)
+            # It is taken for dead as any other is.
+            await here.call("thread/resume", {"threadId": begun[1]})
+            assert (await here.turn(begun[1], "again"))["status"] == "completed"
+            listed = (await here.call("thread/list", {}))["data"]
+            assert {one["id"] for one in listed} == set(begun)
+
+
+def _leases(database_url: str) -> tuple[float, int]:
+    """Return when the first lease ends, and how many nodes live."""
+    with psycopg.connect(database_url) as connection:
+        (row,) = connection.execute(LEASES.encode()).fetchall()
+    return float(row[0]), row[1]
