@@ -1,7 +1,7 @@
 """Named requests whose server is killed at each step of the first try, and that are sent again."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +19,15 @@ from tests.support.processes import running
 CHANGING = [name for name, spec in METHODS.items() if spec.takes_operation]
 QUICK = ("command/exec", "thread/name/set", "thread/start", "threadSection/delete", "turn/start")
 """Methods that every run of the tests tries."""
+OFTEN = (
+    "config/value/write",
+    "process/spawn",
+    "project/create",
+    "signal/deliver",
+    "thread/fork",
+    "thread/queue/add",
+)
+"""Methods that `-m slow` tries: some of each effect; the others are for `-m long`."""
 MAX_STEPS = 60
 OF_HISTORY = ("signal/deliver", "thread/inject_items", "thread/prepareApprovedPlan")
 OF_RUNNING_TURN = ("turn/interrupt", "turn/settings/update", "turn/steer")
@@ -98,11 +107,18 @@ def taken(home: Path, submission_id: str) -> int:
     return sum("submissionTaken" in line and submission_id in line for line in lines)
 
 
+def effort(method: str) -> Sequence[pytest.MarkDecorator]:
+    """Return the mark of the runs that try a method."""
+    if method in QUICK:
+        return ()
+    return (pytest.mark.slow,) if method in OFTEN else (pytest.mark.long,)
+
+
 @claim("again:operation-kill")
 @pytest.mark.process
 @pytest.mark.parametrize(
     "method",
-    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in CHANGING],
+    [pytest.param(name, marks=effort(name)) for name in CHANGING],
 )
 async def test_a_named_request_has_one_effect_whenever_its_server_is_killed(
     tmp_path: Path, method: str
