@@ -103,6 +103,8 @@ class _Running:
     """Whether it was begun before, and cut off."""
     is_in_log: bool = False
     """Whether its mark was given."""
+    is_over: bool = False
+    """Whether the request has ended; tasks that it started go on with a copy of its context."""
 
 
 _RUNNING: ContextVar[_Running | None] = ContextVar("operation", default=None)
@@ -122,13 +124,18 @@ def running(
     try:
         yield lambda: now.is_in_log
     finally:
-        now.is_marked = False
+        now.is_over = True
         _RUNNING.reset(token)
+
+
+def _current() -> _Running | None:
+    now = _RUNNING.get()
+    return None if now is None or now.is_over else now
 
 
 def mark() -> str | None:
     """Return the id of the operation that an append to a log belongs to."""
-    now = _RUNNING.get()
+    now = _current()
     if now is None or not now.is_marked:
         return None
     now.is_in_log = True
@@ -140,7 +147,7 @@ def again_since_ms() -> int | None:
 
     What it changes may be there already.
     """
-    now = _RUNNING.get()
+    now = _current()
     return now.operation.at_ms if now is not None and now.is_again else None
 
 
@@ -151,7 +158,7 @@ def is_again() -> bool:
 
 def operation_made_id() -> str | None:
     """Return the id of what this request makes; None: its client gave it no name."""
-    now = _RUNNING.get()
+    now = _current()
     return None if now is None else now.operation.made_id
 
 

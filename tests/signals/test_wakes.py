@@ -591,6 +591,19 @@ async def test_a_model_that_waits_ends_its_turn_without_another_request(tmp_path
 
 
 @claim("wakes:models")
+async def test_a_turn_of_a_named_request_may_set_several_wakes(tmp_path: Path) -> None:
+    async with serve(tmp_path, config="wakes = true") as served, served.client() as client:
+        thread_id = await client.start_thread()
+        waits = [{"name": "wait_until", "arguments": {"seconds": s}} for s in (3600, 7200)]
+        served.model.scripts[:] = [calls(*waits)]
+        content = [{"type": "text", "text": "wait"}]
+        name = {"operationId": "op"}
+        await client.call("turn/start", {"threadId": thread_id, "input": content, "_meta": name})
+        await client.wait_for("turn/completed")
+        assert len(await wakes_of(client, thread_id)) == 2
+
+
+@claim("wakes:models")
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
