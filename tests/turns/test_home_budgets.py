@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from app_server.config.values import Config
+from app_server.turns.usage.budgets import BudgetExceeded, Reservation
 from app_server.turns.usage.home import broken_limits, shared_limits
+from protocol.model import JsonObject
 from protocol.threads.thread import BudgetLimits, MoneyAmount
 from tests.support.harness import WireClient, claim, serve, write_config
 from tests.support.model import ScriptedModel, says
@@ -66,6 +68,21 @@ async def test_sixteen_threads_at_once_never_pass_the_budget_of_their_home(tmp_p
         with closing(sqlite3.connect(tmp_path / "budgets.sqlite3")) as database:
             rows = database.execute("SELECT * FROM spending").fetchall()
         assert rows == [("home", "", "tokens", "", used)]
+
+
+@claim("budgets:parallel")
+async def test_requests_of_one_thread_at_once_share_its_own_budget(tmp_path: Path) -> None:
+    async with serve(tmp_path, config=HOME) as served, served.client() as client:
+        thread_id = await client.start_thread(budget={"tokens": 5_000})
+        session = served.services.sessions.find(thread_id)
+        assert session is not None
+        budgets = session.context.usage.budgets
+        body: JsonObject = {"instructions": "", "tools": [], "input": []}
+        outcomes = await asyncio.gather(
+            *(budgets.reserve("turn", body, of_history=False) for _ in range(2)),
+            return_exceptions=True,
+        )
+        assert [type(outcome) for outcome in outcomes] == [Reservation, BudgetExceeded]
 
 
 @claim("budgets:servers")

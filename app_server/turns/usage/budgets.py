@@ -7,7 +7,7 @@ Source: docs/usage.md, "Budgets".
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -128,12 +128,15 @@ class ThreadBudgets:
         ]
         request_id = self.clock.new_id()
         if of_many and isinstance(granted, int):
-            granted = await self.home.reserve(request_id, of_many, granted, prices)
+            # Other requests of the thread count it while this one waits.
+            taken = self._take(claims, granted)
+            try:
+                granted = await self.home.reserve(request_id, of_many, granted, prices)
+            finally:
+                self._give_back(taken)
         if isinstance(granted, ClaimRefused):
             self._refuse(turn_id, prices, _shortage(granted, settings.model), granted)
-        taken = {claim.unit: claim.amount(granted) for claim in claims}
-        for unit, amount in taken.items():
-            self._reserved[unit] = self._reserved.get(unit, 0) + amount
+        taken = self._take(claims, granted)
         return Reservation(
             request_id,
             turn_id,
@@ -144,10 +147,19 @@ class ThreadBudgets:
             granted if claims or of_many else None,
         )
 
+    def _take(self, claims: Sequence[BudgetClaim], output_tokens: int) -> dict[str, int]:
+        taken = {claim.unit: claim.amount(output_tokens) for claim in claims}
+        for unit, amount in taken.items():
+            self._reserved[unit] = self._reserved.get(unit, 0) + amount
+        return taken
+
+    def _give_back(self, taken: Mapping[str, int]) -> None:
+        for unit, amount in taken.items():
+            self._reserved[unit] -= amount
+
     async def settle(self, reservation: Reservation, usage: Usage) -> None:
         """Put what a request has used, which is in the ledger, in the place of what it took."""
-        for unit, amount in reservation.taken.items():
-            self._reserved[unit] -= amount
+        self._give_back(reservation.taken)
         await self._settle_shared(reservation, usage)
         if (limits := self.log.state.metadata.budget) is None:
             return
@@ -344,5 +356,6 @@ def _seconds(usage: Usage) -> int:
 
 
 def _estimated_input(state: ThreadState, body: JsonObject, *, of_history: bool) -> int:
-    estimate = estimated_tokens([body["instructions"], body["tools"], body["input"]])
+    # A request for an assessment has no tools.
+    estimate = estimated_tokens([body["instructions"], body.get("tools"), body["input"]])
     return max(estimate, tokens_in_context(state)) if of_history else estimate

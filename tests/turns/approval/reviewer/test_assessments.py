@@ -17,6 +17,7 @@ from app_server.turns.approval.reviewer import (
     SCHEMA_NAME,
     TIMED_OUT,
 )
+from app_server.turns.usage.budgets import MAX_OUTPUT_TOKENS
 from tests.support.harness import claim, methods_of
 from tests.support.model import BREAK, Gate, Refusal, calls, says
 from tests.support.turn_tools.reviews import (
@@ -124,6 +125,14 @@ async def test_an_allowed_call_runs_and_nobody_is_asked(tmp_path: Path) -> None:
 
 
 COMPACT: Any = {"separators": (",", ":"), "ensure_ascii": False}
+
+
+async def test_a_review_counts_for_the_budget_of_its_thread(tmp_path: Path) -> None:
+    async with with_peer(tmp_path, budget={"tokens": 200_000}) as place:
+        messages = await place.run(calls(WIPE), verdict(ALLOW), says("done"))
+        assert (COMPLETED, "call_1", review("approved", ALLOW)) in of_review(messages)
+        _, (request,) = place.model_requests
+        assert request["max_output_tokens"] == MAX_OUTPUT_TOKENS
 
 
 @claim("review:once", "review:tokens")
