@@ -19,6 +19,7 @@ FILE = "config.toml"
 NOT_OF_PROJECTS = frozenset(
     {
         "apps_service",
+        "budget",
         "chatgpt_base_url",
         "cli_auth_credentials_store",
         "forced_chatgpt_workspace_id",
@@ -26,6 +27,7 @@ NOT_OF_PROJECTS = frozenset(
         "hooks",
         "mcp_oauth_credentials_store",
         "memory",
+        "model_prices",
         "model_provider",
         "model_providers",
         "notification_hosts",
