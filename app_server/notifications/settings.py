@@ -4,7 +4,6 @@ Source: docs/notifications.md, "Settings".
 """
 
 import base64
-import binascii
 import hashlib
 import os
 import stat
@@ -131,6 +130,8 @@ def _notify(view: ConfigView) -> Target | None:
     words = view.strings("notify")
     if not words:
         return None
+    if not _can_be_run(words):
+        raise view.error("must be a program and its arguments", "notify")
     name = Path(words[0]).name
     return Target(
         kind="notify",
@@ -138,6 +139,10 @@ def _notify(view: ConfigView) -> Target | None:
         events=frozenset({"turnCompleted"}),
         command=tuple(words),
     )
+
+
+def _can_be_run(words: Sequence[str]) -> bool:
+    return bool(words) and words[0] != "" and "\0" not in "".join(words)
 
 
 def _hosts(view: ConfigView) -> frozenset[str]:
@@ -193,13 +198,13 @@ class _Entry:
     def target(self, kind: Kind, of_kind: Mapping[str, Any]) -> Target:
         """Read what all kinds have, and a command."""
         view, command = self.view, self.view.strings("command") or []
-        if kind == "command" and (not command or not command[0] or "\0" in "".join(command)):
+        if kind == "command" and not _can_be_run(command):
             raise self.refusal("must be a program and its arguments", "command")
         cwd = view.string("cwd")
         if cwd is not None:
-            cwd = os.path.normpath(expand_user(cwd))
-            if not Path(cwd).is_absolute():
+            if "\0" in cwd or not expand_user(cwd).is_absolute():
                 raise self.refusal("must be an absolute path", "cwd")
+            cwd = os.path.normpath(expand_user(cwd))
         name = view.string("name")
         if name is not None and not (0 < len(name) <= MAX_NAME_CHARS and name.isprintable()):
             rule = f"must have 1 to {MAX_NAME_CHARS} printable characters"
@@ -235,8 +240,7 @@ class _Entry:
         if file is None:
             rule = "must name the file with the secret that webhooks are signed with"
             raise self.refusal(rule, "secret_file")
-        path = expand_user(file)
-        if not path.is_absolute():
+        if "\0" in file or not (path := expand_user(file)).is_absolute():
             raise self.refusal("must be an absolute path, or begin with `~/`", "secret_file")
         try:
             read_secrets(path)
@@ -298,6 +302,6 @@ def read_secrets(path: Path) -> Sequence[str]:
 def _is_secret(text: str) -> bool:
     try:
         key = base64.b64decode(text.removeprefix(PREFIX), validate=True)
-    except binascii.Error:
+    except ValueError:
         return False
     return text.startswith(PREFIX) and SECRET_BYTES[0] <= len(key) <= SECRET_BYTES[1]

@@ -91,6 +91,7 @@ EVENT = {"events": ["turnCompleted"]}
         ({**EVENT, "command": []}, "`command` must be a program and its arguments"),
         ({**EVENT, "command": ["x", "a\0b"]}, "`command` must be a program and its arguments"),
         ({**EVENT, "desktop": True, "cwd": "here"}, "`cwd` must be an absolute path"),
+        ({**EVENT, "desktop": True, "cwd": "~\0/x"}, "`cwd` must be an absolute path"),
         ({**EVENT, "desktop": True, "name": ""}, "`name` must have 1 to 64 printable characters"),
         ({**EVENT, "url": "http://hooks.example.org"}, "`url` must be https, but for this machine"),
         (
@@ -99,6 +100,10 @@ EVENT = {"events": ["turnCompleted"]}
         ),
         (
             {**EVENT, "url": URL, "secret_file": "secret"},
+            "`secret_file` must be an absolute path, or begin with `~/`",
+        ),
+        (
+            {**EVENT, "url": URL, "secret_file": "/a\0b"},
             "`secret_file` must be an absolute path, or begin with `~/`",
         ),
         (
@@ -134,6 +139,7 @@ def test_a_secret_that_others_reach_is_refused(tmp_path: Path, mode: int) -> Non
         ("plain", "must have lines of `whsec_` and base64 of 24 to 64 bytes"),
         ("whsec_QUJD", "must have lines of `whsec_` and base64 of 24 to 64 bytes"),
         ("whsec_" + "QUJD" * 22, "must have lines of `whsec_` and base64 of 24 to 64 bytes"),
+        ("whsec_" + "Qé" * 16, "must have lines of `whsec_` and base64 of 24 to 64 bytes"),
         ("whsec_" + "Q*" * 16, "must have lines of `whsec_` and base64 of 24 to 64 bytes"),
     ],
 )
@@ -146,6 +152,7 @@ def test_a_secret_is_checked_and_never_repeated(tmp_path: Path, content: str, ru
 
 def test_other_settings_of_notifications_are_checked() -> None:
     for key, value, rule in (
+        ("notify", ["say", "a\0b"], "must be a program and its arguments"),
         ("notification_hosts", ["*.example.org"], "must be names of hosts"),
         ("notification_link", "ftp://x", "must be an http or https address"),
         ("notify", "x", "invalid type"),
