@@ -53,7 +53,7 @@ _WORDS: Mapping[str, str] = {
 }
 _SCRIPT = (
     "on run argv",
-    "display notification (item 2 of argv) with title (item 1 of argv)",
+    "display notification (item 3 of argv) with title (item 2 of argv)",
     "end run",
 )
 
@@ -158,7 +158,9 @@ def desktop_command(entry: OutboxEntry, target: Target) -> Sequence[str]:
     text = f"{_WORDS[entry.event]}. {data.get('text', '')}".strip()[:MAX_SHOWN_CHARS]
     if sys.platform == "darwin":
         lines = [word for line in _SCRIPT for word in ("-e", line)]
-        return ["osascript", *lines, title, text]
+        # Behind the first argument that is no option none is taken for one, whatever a thread is
+        # called.
+        return ["osascript", *lines, "app-server", title, text]
     # The text may have markup.
     return ["notify-send", "--app-name=app-server", "--", title, escape(text, quote=False)]
 

@@ -110,7 +110,6 @@ def _shown(question: _Question) -> ToolRequestUserInputQuestion:
 
 
 @cache
-@cache
 def _declaration(*, in_every_mode: bool) -> JsonObject:
     where = "in every mode" if in_every_mode else "in plan mode alone"
     option = {
