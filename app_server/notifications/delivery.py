@@ -92,6 +92,8 @@ class Delivery:
 
     async def run(self) -> None:
         """Try what is due, until cancelled; each attempt is a task."""
+        # Attempts of a run before this one were cut off with it.
+        self._in_flight = {entry.key: entry.target for entry in self._settled}
         async with anyio.create_task_group() as tasks:
             while True:
                 self._is_due = anyio.Event()
@@ -120,21 +122,30 @@ class Delivery:
         # What is settled now may be due again at once.
         tried = self._in_flight.keys() - {entry.key for entry in settled}
         limit = MAX_AT_ONCE + len(tried)
-        claim = Claim(run=self._run_id, targets=list(targets), now_ms=now_ms, limit=limit)
+        of_target = Counter(self._in_flight[key] for key in tried)
+        # What waits for a receiver that is slow must not hide what waits for others.
+        free = [target for target in targets if of_target[target] < MAX_OF_TARGET]
+        claim = Claim(run=self._run_id, targets=free, now_ms=now_ms, limit=limit)
         with anyio.CancelScope(shield=True):
             claimed = await anyio.to_thread.run_sync(self._outbox.advance, settled, claim)
         del self._settled[: len(settled)]
         for entry in settled:
             self._in_flight.pop(entry.key, None)
-        of_target = Counter(self._in_flight.values())
+        is_full = False
         for entry in claimed.entries:
-            has_room = (
-                len(self._in_flight) < MAX_AT_ONCE and of_target[entry.target] < MAX_OF_TARGET
-            )
-            if entry.key not in tried and has_room:
-                self._in_flight[entry.key] = entry.target
-                of_target[entry.target] += 1
-                tasks.start_soon(self._try, entry, targets[entry.target])
+            if entry.key in tried:
+                continue
+            if len(self._in_flight) >= MAX_AT_ONCE:
+                break
+            if of_target[entry.target] >= MAX_OF_TARGET:
+                is_full = True
+                continue
+            self._in_flight[entry.key] = entry.target
+            of_target[entry.target] += 1
+            tasks.start_soon(self._try, entry, targets[entry.target])
+        if is_full and len(self._in_flight) < MAX_AT_ONCE:
+            # There may be others behind those that have no room.
+            return 0.0
         if claimed.next_at_ms is None:
             return self._look_s
         return max(claimed.next_at_ms - now_ms, 0) / 1000

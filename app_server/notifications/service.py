@@ -35,7 +35,7 @@ from app_server.notifications.occurrences import (
 )
 from app_server.notifications.ports import NotificationPorts
 from app_server.notifications.settings import NotificationSettings, Target
-from app_server.threads.failures import ThreadBusy
+from app_server.threads.failures import ThreadBusy, ThreadDamaged, ThreadNotFound, ThreadTooNew
 from app_server.threads.log.state import ThreadState
 from app_server.threads.outbox import (
     NotificationOutbox,
@@ -64,6 +64,8 @@ REPAIR_MS = 24 * 3600 * 1000
 """Milliseconds before a start from which on ends of turns are put afterwards."""
 SLACK_MS = 1_000
 """Milliseconds by which clocks and writes of one moment may differ."""
+UNREADABLE = (ThreadNotFound, ThreadDamaged, ThreadTooNew)
+"""Threads of which nothing more is said than that their questions are over."""
 MAX_REPAIRED = 1_000
 """Threads that are looked at for one run that ended without a word."""
 
@@ -196,8 +198,7 @@ class Notifications:
     async def _leave(self) -> None:
         """Put the last events; what was tried and not finished is tried by the next server."""
         with suppress(OSError):
-            while self._unwritten:
-                await self._put_some()
+            await self._put()
             await self._delivery.settle()
             await anyio.to_thread.run_sync(self._outbox.end_run, self.run_id)
 
@@ -208,8 +209,7 @@ class Notifications:
             self._has_news = anyio.Event()
             await anyio.sleep(GATHER_S)
             try:
-                while self._unwritten:
-                    await self._put_some()
+                await self._put()
                 failures = 0
             except OSError as exc:
                 delay_s = WRITE_RETRY_S[min(failures, len(WRITE_RETRY_S) - 1)]
@@ -219,27 +219,30 @@ class Notifications:
                 await anyio.sleep(delay_s)
                 self._has_news.set()
 
-    async def _put_some(self) -> None:
-        """Put the oldest events, or a sign of life.
+    async def _put(self) -> None:
+        """Put the events that wait, the oldest first, with a sign of life.
 
         Raises:
             OSError: the outbox cannot be written; they go on waiting.
         """
         async with self._putting:
-            some = list(islice(self._unwritten, MAX_PUT))
-            entries = [entry for one in some for entry in await self._entries_of(one)]
-            rest = next(islice(self._unwritten, len(some), None), None)
-            at_ms = self._ports.clock.now_ms() if rest is None else rest.at_ms
-            with anyio.CancelScope(shield=True):
-                put = partial(self._outbox.put, entries, self.run_id, at_ms)
-                dropped = self._dropped + await anyio.to_thread.run_sync(put)
-                self._dropped = 0
-                for _ in some:
-                    self._unwritten.popleft()
-        if dropped:
-            logger.error("%d notifications were dropped: too many wait", dropped)
-        if entries:
-            self._delivery.look()
+            while True:
+                some = list(islice(self._unwritten, MAX_PUT))
+                entries = [entry for one in some for entry in await self._entries_of(one)]
+                rest = next(islice(self._unwritten, len(some), None), None)
+                at_ms = self._ports.clock.now_ms() if rest is None else rest.at_ms
+                with anyio.CancelScope(shield=True):
+                    put = partial(self._outbox.put, entries, self.run_id, at_ms)
+                    dropped = self._dropped + await anyio.to_thread.run_sync(put)
+                    self._dropped = 0
+                    for _ in some:
+                        self._unwritten.popleft()
+                if dropped:
+                    logger.error("%d notifications were dropped: too many wait", dropped)
+                if entries:
+                    self._delivery.look()
+                if not self._unwritten:
+                    return
 
     async def _entries_of(self, occurrence: Occurrence) -> Sequence[OutboxEntry]:
         """Return an entry for each receiver that is to have an event."""
@@ -277,7 +280,7 @@ class Notifications:
         is_first, forgot_s = True, float("-inf")
         while True:
             try:
-                await self._put_some()
+                await self._put()
                 await self._enable_again()
                 await self._repair(of_all=is_first)
                 is_first = False
@@ -313,6 +316,8 @@ class Notifications:
                 continue
             is_done = await self._repair_turns(max(at_ms - SLACK_MS, now_ms - REPAIR_MS))
             is_done &= await self._withdraw_questions()
+            # Until they are in the outbox the mark of the run says where to begin again.
+            await self._put()
             if is_done or at_ms < now_ms - REPAIR_MS:
                 await anyio.to_thread.run_sync(self._outbox.end_run, run)
 
@@ -326,6 +331,8 @@ class Notifications:
                 if row.updated_at_ms < since_ms:
                     return is_done
                 is_done &= await self._repair_thread(row.id, since_ms)
+            # Memory has room for those of the next page.
+            await self._put()
             looked_at += len(page.rows)
             cursor = page.next_cursor
             if cursor is None:
@@ -334,7 +341,10 @@ class Notifications:
         return is_done
 
     async def _repair_thread(self, thread_id: str, since_ms: int) -> bool:
-        state = await self._state_of_free(thread_id)
+        try:
+            state = await self._state_of_free(thread_id)
+        except UNREADABLE:
+            return True
         if state is None:
             return False
         runs_here = self._ports.sessions.find(thread_id) is not None
@@ -351,18 +361,24 @@ class Notifications:
         for entry in await anyio.to_thread.run_sync(self._outbox.open_questions):
             if entry.run == self.run_id:
                 continue
-            state = await self._state_of_free(entry.thread_id)
-            if state is None:
-                is_done = False
-                continue
+            try:
+                state = await self._state_of_free(entry.thread_id)
+            except UNREADABLE:
+                thread = self._thread(entry.thread_id)
+            else:
+                if state is None:
+                    is_done = False
+                    continue
+                thread = ThreadFacts.of(state)
             now_ms = self._ports.clock.now_ms()
-            self._take(resolved(ThreadFacts.of(state), entry.subject, "withdrawn", now_ms))
+            self._take(resolved(thread, entry.subject, "withdrawn", now_ms))
         return is_done
 
     async def _state_of_free(self, thread_id: str) -> ThreadState | None:
         """Return the state of a thread that is loaded here or by no server; None: another has it.
 
         Raises:
+            ThreadNotFound, ThreadDamaged, ThreadTooNew
             OSError: its log cannot be read.
         """
         store = self._ports.store

@@ -8,6 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 
+from app_server.config.values import Config
+from app_server.notifications.settings import read_notifications
 from app_server.threads.files.outbox import FileOutbox
 from app_server.threads.outbox import OutboxEntry
 from tests.support.harness import WireClient, claim, serve, write_config
@@ -21,11 +23,23 @@ from tests.support.wire.pipes import socket_pipe
 ENDS = ("turnCompleted", "turnFailed")
 
 
+class NotingEnds(FileOutbox):
+    """An outbox that notes how many entries it had when a run was forgotten."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.at_end = dict[str, int]()
+
+    def end_run(self, run: str) -> None:
+        self.at_end[run] = sum(self.counts().values())
+        super().end_run(run)
+
+
 @claim("notifications:crash")
 async def test_ends_of_turns_that_a_dead_run_could_not_put_are_put(tmp_path: Path) -> None:
     async with Receiver().serve() as receiver:
         document = {"notifications": [receiver.entry(tmp_path, *ENDS)]}
-        outbox = FileOutbox(tmp_path / "outbox")
+        outbox = NotingEnds(tmp_path / "outbox")
         async with serve(tmp_path / "home") as served, served.client() as client:
             early = await client.start_thread()
             await client.turn(early, "before")
@@ -41,10 +55,44 @@ async def test_ends_of_turns_that_a_dead_run_could_not_put_are_put(tmp_path: Pat
                 await settled(outbox, delivered=3)
                 assert set(outbox.runs()) & {"dead"} == set()
             assert outbox.runs() == {}
+            assert outbox.at_end["dead"] == 3
         outbox.close()
         sent = [body["data"]["turnId"] for body in await receiver.distinct(3)]
     assert sorted(sent) == sorted(turns)
     assert [turn for turn in sent if turn in turns[:2]] == turns[:2]
+
+
+@claim("notifications:crash", "notifications:resolved")
+async def test_a_question_of_a_thread_that_was_deleted_is_withdrawn(tmp_path: Path) -> None:
+    async with Receiver().serve() as receiver:
+        document = {"notifications": [receiver.entry(tmp_path, "approvalRequested")]}
+        (target,) = read_notifications(Config(document)).targets
+        outbox = FileOutbox(tmp_path / "outbox")
+        async with serve(tmp_path / "home") as served:
+            thread_id, now_ms = served.services.clock.new_id(), served.services.clock.now_ms()
+            asked = OutboxEntry(
+                target=target.id,
+                id="msg_a",
+                label=target.label,
+                thread_id=thread_id,
+                event="approvalRequested",
+                subject="dead:1",
+                body="",
+                run="dead",
+                created_at_ms=now_ms,
+                is_open=True,
+                state="delivered",
+                ended_at_ms=now_ms,
+            )
+            outbox.put([asked], "dead", now_ms)
+            async with notifying(served, document, outbox):
+                await settled(outbox, delivered=2)
+            assert (outbox.open_questions(), outbox.runs()) == ([], {})
+        outbox.close()
+        (request,) = receiver.requests
+    body = verified(request)
+    facts = {"questionId": "dead:1", "outcome": "withdrawn", "threadId": thread_id}
+    assert (body["type"], body["data"].items() & facts.items()) == ("resolved", facts.items())
 
 
 async def killed_at(home: Path, model: ScriptedModel, config: str, method: str) -> str:

@@ -3,19 +3,24 @@
 import asyncio
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
-from app_server.notifications.settings import broken_rule
+from app_server.config.values import Config
+from app_server.notifications.delivery import MAX_OF_TARGET
+from app_server.notifications.service import Notifications
+from app_server.notifications.settings import broken_rule, read_notifications
 from app_server.threads.files.outbox import FileOutbox
-from app_server.threads.outbox import EXPIRE_MS
+from app_server.threads.outbox import EXPIRE_MS, OutboxEntry
 from protocol.signals.wakes import ThreadWakeChangedNotification
 from tests.support.harness import WireClient, claim, serve
 from tests.support.model import Refusal
 from tests.support.notifications.receiver import SECRET, Receiver, rendered, verified, write_secret
-from tests.support.notifications.serving import notifying, ports_of, settled
+from tests.support.notifications.serving import FAST_S, notifying, ports_of, settled
 from tests.support.paths import ROOT
 from tests.support.turn_tools.turn_commands import command, desk
 
@@ -279,6 +284,58 @@ async def test_an_attempt_that_is_cut_off_is_made_again_by_the_next_run(tmp_path
         outbox.close()
     first, second = (request.headers["webhook-id"] for request in receiver.requests)
     assert first == second
+
+
+async def test_a_run_that_begins_again_makes_attempts_again(tmp_path: Path) -> None:
+    async with Receiver().serve() as receiver:
+        receiver.answers = [None]
+        document = {"notifications": [receiver.entry(tmp_path, *ENDS)]}
+        outbox = FileOutbox(tmp_path / "outbox")
+        async with serve(tmp_path / "home") as served, served.client() as client:
+            ports = ports_of(served)
+            settings = read_notifications(Config(document))
+            notifications = Notifications(outbox, ports, settings, retry_s=FAST_S)
+            served.services.hub.observers.append(notifications)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(notifications.run)
+                await hanging(client, receiver, outbox)
+                tasks.cancel_scope.cancel()
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(notifications.run)
+                await settled(outbox, delivered=1)
+                tasks.cancel_scope.cancel()
+            await ports.senders.aclose()
+        outbox.close()
+
+
+async def test_a_receiver_that_hangs_keeps_no_other_waiting(tmp_path: Path) -> None:
+    """However many threads wait for it, and although what waits for others came later."""
+    async with Receiver().serve() as slow, Receiver().serve() as quick:
+        slow.answers = [None] * 100
+        document = {
+            "notifications": [one.entry(tmp_path, "turnCompleted") for one in (slow, quick)]
+        }
+        first, second = read_notifications(Config(document)).targets
+        outbox = FileOutbox(tmp_path / "outbox")
+        async with serve(tmp_path / "home") as served:
+            entry = OutboxEntry(
+                target=first.id,
+                id="",
+                label=first.label,
+                thread_id="",
+                event="turnCompleted",
+                subject="s",
+                body='{"data": {"id": "msg"}}',
+                run="before",
+                created_at_ms=served.services.clock.now_ms(),
+            )
+            waiting = [replace(entry, id=f"m{n}", thread_id=f"t{n}") for n in range(100)]
+            outbox.put([*waiting, replace(waiting[0], target=second.id)], "before", 0)
+            outbox.end_run("before")
+            async with notifying(served, document, outbox):
+                await quick.wait_for(1)
+            assert len(slow.requests) <= MAX_OF_TARGET
+        outbox.close()
 
 
 @claim("notifications:at-least-once")
