@@ -45,7 +45,13 @@ class PostgresNews:
         with self._database.connection() as connection:
             for first in range(0, len(words), MAX_IDS):
                 text = " ".join([self._sender, *words[first : first + MAX_IDS]])
-                connection.execute(f"SELECT pg_notify(({_CHANNEL}), %s)", (text,))
+                try:
+                    connection.execute(f"SELECT pg_notify(({_CHANNEL}), %s)", (text,))
+                except psycopg.errors.ProgramLimitExceeded:
+                    # A queue that was full once stays so, until somebody asks for its length:
+                    # then PostgreSQL forgets what all have read.
+                    connection.execute("SELECT pg_notification_queue_usage()")
+                    raise
 
     async def subscribe(self) -> AsyncIterator[Sequence[ThreadChange]]:
         """Give what others tell; see ThreadNews."""
