@@ -100,6 +100,8 @@ class OperationLogged(RecordBase):
     operation_id: str
     turn_id: str | None = None
     """The turn that ran then, or began with it."""
+    lines: int = 0
+    """Of the same append, behind this one: all are there, or none counts."""
 
 
 MetadataRecord = (

@@ -64,10 +64,18 @@ async def running(
 
 @asynccontextmanager
 async def started(
-    home: Path, *listen: str, options: Sequence[str] = (), **environment: str
+    home: Path,
+    *listen: str,
+    options: Sequence[str] = (),
+    before: Sequence[str] = (),
+    **environment: str,
 ) -> AsyncIterator[Running]:
-    """Start the executable as `running` does, for tests of what it is to start one."""
+    """Start the executable as `running` does, for tests of what it is to start one.
+
+    `before` is the command line of a program that starts it.
+    """
     process = await asyncio.create_subprocess_exec(
+        *before,
         str(EXECUTABLE),
         *_words(home, listen, options),
         env=environment_without(*HOMES) | environment,

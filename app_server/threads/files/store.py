@@ -119,6 +119,8 @@ class LogFiles:
         try:
             with log_failures(thread_id):
                 state = load_state(FileLog(path), faults)
+                if faults.torn_bytes:
+                    writer.cut(faults.torn_bytes)
             self.follower.index.put([ThreadRow.of(state)], is_open=True)
         except BaseException:
             writer.close()

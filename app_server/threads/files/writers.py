@@ -169,7 +169,7 @@ class LogWriter:
         self._lock = lock
         self.path = path
         self.torn_bytes = 0
-        """Of the torn last line that was cut off."""
+        """Of the torn last line that was cut off, or of a torn append."""
         is_new = not must_exist and not path.exists()
         if is_new:
             make_folder(path.parent)
@@ -209,6 +209,18 @@ class LogWriter:
                 raise
         self._length += len(content)
         return list(map(len, lines))
+
+    def cut(self, torn_bytes: int) -> None:
+        """Cut off whole lines at the end, of an append that is not there as a whole.
+
+        Raises:
+            OSError: the file cannot be repaired.
+        """
+        logger.warning("cut a torn append of %d bytes off %s", torn_bytes, self.path)
+        with open_file(self.path, os.O_WRONLY) as file:
+            os.ftruncate(file, self._length - torn_bytes)
+        self._length -= torn_bytes
+        self.torn_bytes += torn_bytes
 
     @property
     def end(self) -> LogEnd:

@@ -154,9 +154,13 @@ class LiveThread:
         begun = next((one.turn_id for one in records if isinstance(one, TurnStarted)), None)
         running = self.state.open_turn
         turn_id = running.id if begun is None and running is not None else begun
-        at_ms = records[-1].at_ms
-        logged = OperationLogged(at_ms=at_ms, operation_id=operation_id, turn_id=turn_id)
-        return *records, logged
+        logged = OperationLogged(
+            at_ms=records[0].at_ms,
+            operation_id=operation_id,
+            turn_id=turn_id,
+            lines=len(records),
+        )
+        return logged, *records
 
     def _require_open(self) -> None:
         if self.is_abandoned:

@@ -9,6 +9,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import BinaryIO, NamedTuple, Protocol
 
 from app_server.threads.failures import TurnInProgress, TurnNotFound
@@ -17,6 +18,7 @@ from app_server.threads.log.live import LogEnd
 from app_server.threads.log.outline import ItemKind, LogLine, item_kind
 from app_server.threads.log.state import NotARollout, ThreadState, begin
 from protocol.log.base import ROLLOUT_VERSION
+from protocol.log.metadata import OperationLogged
 from protocol.log.rollout import (
     TURN_RECORDS,
     Record,
@@ -90,7 +92,8 @@ def scan_lines(log: Log, start: int = 0, end: int | None = None) -> Iterator[Log
     """Walk the whole lines from `start`, which begins one, to `end` or to the end of the log.
 
     Only the head of a line that was written by this program is looked at. Lines of more than
-    MAX_LINE_BYTES come without their content.
+    MAX_LINE_BYTES come without their content. What a named request appended ends the log where the
+    process died in the middle of that write: its whole lines are no more than a torn one.
 
     Raises:
         FileNotFoundError: there is no such log.
@@ -103,8 +106,22 @@ def scan_lines(log: Log, start: int = 0, end: int | None = None) -> Iterator[Log
             if not line.ended or (end is not None and offset >= end):
                 return
             next_offset = file.tell() if line.content is None else offset + len(line.content)
-            yield _line(offset, line.content or b"", next_offset)
+            found = _line(offset, line.content or b"", next_offset)
+            if not _is_all_there(found, file):
+                return
+            yield found
             offset = next_offset
+
+
+def _is_all_there(line: LogLine, file: BinaryIO) -> bool:
+    """Whether the lines that were to be written together with this one follow it."""
+    logged = line.record("operationLogged")
+    if not isinstance(logged, OperationLogged) or not logged.lines:
+        return True
+    following = islice(read_lines(file), logged.lines)
+    written = sum(one.ended for one in following)
+    file.seek(line.end)
+    return written == logged.lines
 
 
 def _line(offset: int, content: bytes, end: int) -> LogLine:
