@@ -14,6 +14,8 @@ from tests.support.model import Gate, ScriptedModel, says
 
 WAITS = "wait for ever"
 """Input with this runs until it is interrupted."""
+DRAFT = ".feedback-"
+"""Begins the name of a file that is no report yet; a server that is killed leaves it."""
 NOISE = frozenset(
     {
         "approvalDecided",
@@ -213,6 +215,8 @@ def world(home: Path, *, with_history: bool = True) -> Mapping[str, Any]:
             str(home), "HOME"
         ),
         "files": sorted(
-            str(path.relative_to(home / "work")) for path in (home / "work").rglob("*")
+            str(path.relative_to(home / "work"))
+            for path in (home / "work").rglob("*")
+            if not path.name.startswith(DRAFT)
         ),
     }
