@@ -2,7 +2,9 @@
 
 import json
 import re
+import sqlite3
 import uuid
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from app_server.tools.request_user_input import METHOD, NAME
 from protocol.contract.methods import METHODS
 from protocol.contract.specs import READS
 from tests.support.again.cases import named, requests
-from tests.support.again.scene import set_up, settled
+from tests.support.again.scene import make_marketplace, set_up, settled
 from tests.support.harness import WireClient, claim, serve
 from tests.support.model import calls
 from tests.support.paths import DOCS
@@ -114,6 +116,24 @@ async def test_an_answer_is_given_again_after_a_restart(tmp_path: Path) -> None:
             },
         )
         assert served.model.requests == []
+
+
+async def test_a_marketplace_that_the_first_try_has_added_is_no_one_from_before(
+    tmp_path: Path,
+) -> None:
+    make_marketplace(tmp_path / "market", "market")
+    params = named({"source": str(tmp_path / "market")})
+    async with serve(tmp_path) as served, served.client() as client:
+        first = await client.call("marketplace/add", params)
+    # As if the server had died before it noted its answer.
+    with closing(sqlite3.connect(tmp_path / "operations" / "ledger.sqlite3")) as ledger:
+        ledger.execute("UPDATE operations SET is_done = 0, answer = NULL")
+        ledger.commit()
+    async with serve(tmp_path) as served, served.client() as client:
+        assert await client.call("marketplace/add", params) == first
+        other = named({"source": str(tmp_path / "market")}, "other")
+        known = await client.call("marketplace/add", other)
+        assert known == {**first, "alreadyAdded": True}
 
 
 @claim("again:operation-bad")

@@ -37,6 +37,7 @@ from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves
 from app_server.runtime.files.opening import BrokenFiles
 from app_server.runtime.user_paths import expand_user
+from app_server.threads.operations import is_again
 from protocol.integrations.marketplaces import (
     MarketplaceAddParams,
     MarketplaceAddResponse,
@@ -93,7 +94,7 @@ async def _add_folder(services: Services, text: str) -> MarketplaceAddResponse:
     return MarketplaceAddResponse(
         marketplace_name=marketplace.name,
         installed_root=str(root),
-        already_added=known is not None,
+        already_added=known is not None and not is_again(),
     )
 
 
@@ -103,7 +104,7 @@ async def _add_repository(services: Services, source: GitSource) -> MarketplaceA
         folder = services.plugins.store.clones.folder(name)
         if configured == source and await anyio.to_thread.run_sync(folder.is_dir):
             return MarketplaceAddResponse(
-                marketplace_name=name, installed_root=str(folder), already_added=True
+                marketplace_name=name, installed_root=str(folder), already_added=not is_again()
             )
     with plugin_failures():
         async with fetched(services, source) as (staging, commit):
