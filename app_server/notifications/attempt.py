@@ -8,7 +8,7 @@ class Attempt:
     """Outcome of one attempt."""
 
     error: str | None = None
-    """What went wrong; None: it was delivered."""
+    """The failure; None: it was delivered."""
     is_gone: bool = False
     """The receiver wants nothing more."""
     after_s: float = 0.0

@@ -46,7 +46,7 @@ SERVER_STOPPED = "serverStopped"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadFacts:
-    """What a notification says of its thread."""
+    """Id, name, folder and client of a thread, for notifications."""
 
     id: str
     name: str | None

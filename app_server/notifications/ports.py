@@ -11,7 +11,7 @@ from app_server.threads.store import ThreadStore
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationPorts:
-    """What notifications need of a server."""
+    """The store, sessions, settings and senders of a server."""
 
     store: ThreadStore
     sessions: Sessions

@@ -54,7 +54,7 @@ _COUNTS = [count.name for count in fields(Usage)]
 
 
 class UsageKey(NamedTuple):
-    """What one sum of a thread is about."""
+    """Day, model, origin and folder of one sum of a thread."""
 
     day: str
     """`YYYY-MM-DD`, in UTC."""

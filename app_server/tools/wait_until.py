@@ -47,7 +47,7 @@ _SESSION: JsonObject = {
 
 
 class WaitArguments(ToolArguments):
-    """Of `wait_until`."""
+    """Arguments of `wait_until`."""
 
     time: str | None = None
     seconds: Annotated[float, Field(ge=1, le=MAX_EVERY_S)] | None = None

@@ -53,10 +53,10 @@ class PostgresOperationLedger:
 
     def begin(self, operation: Operation) -> Operation | None:
         """Note an operation, unless there is one of its id; see OperationLedger.begin."""
-        named = operation.id, operation.method, operation.digest, operation.at_ms, operation.holder
+        values = operation.id, operation.method, operation.digest, operation.at_ms, operation.holder
         with self._database.transaction() as connection:
             connection.execute(_OLD, (operation.at_ms - KEEP_MS, self._max_kept))
-            if connection.execute(_BEGIN, named).rowcount == 1:
+            if connection.execute(_BEGIN, values).rowcount == 1:
                 return None
             row = connection.execute(_FIND, (operation.id,)).fetchone()
         # None: another server has forgotten it in between.
