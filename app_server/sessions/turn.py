@@ -31,6 +31,7 @@ from app_server.sessions.mentions import NOTHING_NAMED, InputMentions, NamedByIn
 from app_server.sessions.settings import of_review, of_turn, with_required
 from app_server.sessions.skill_servers import SkillServers
 from app_server.sessions.user_shell import UserCommand, UserShell
+from app_server.threads.budgets import BudgetsFailed
 from app_server.threads.failures import OwnershipLost
 from app_server.threads.log.state import ThreadState, digest_of_words
 from app_server.tools.registry import review_table, tool_table
@@ -414,6 +415,8 @@ class Turn(RunningTurn):
             except BudgetExceeded as exc:
                 reason = TurnError(message=str(exc), codex_error_info=BUDGET_EXCEEDED)
                 self.interruption, self.is_interrupted = OUT_OF_BUDGET, True
+            except BudgetsFailed as exc:
+                failure = self._fail(str(exc.strerror))
             except OwnershipLost as exc:
                 # Whoever has the thread now writes this end too, or this server with its lease.
                 logger.warning("turn %s is cut off: %s", self.id, exc)

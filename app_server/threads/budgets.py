@@ -84,6 +84,10 @@ class Unknown:
     claims: Sequence[BudgetClaim]
 
 
+class BudgetsFailed(OSError):
+    """How far budgets are used cannot be known; the text says why."""
+
+
 class SharedBudgets(Protocol):
     """How far the budgets are used that all threads of a home or a database share.
 

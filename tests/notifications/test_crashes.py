@@ -1,8 +1,5 @@
 """notifications: what a crash or a full disk kept out of the outbox, with real processes."""
 
-import errno
-import os
-from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -11,7 +8,6 @@ import pytest
 from app_server.config.values import Config
 from app_server.notifications.settings import read_notifications
 from app_server.threads.files.outbox import FileOutbox
-from app_server.threads.outbox import OutboxEntry
 from tests.support.harness import WireClient, claim, serve, write_config
 from tests.support.model import ScriptedModel, calls, says
 from tests.support.notifications.receiver import Receiver, rendered, verified
@@ -155,15 +151,10 @@ async def test_a_turn_and_a_question_that_die_with_their_server_are_told(tmp_pat
     assert (resolved["questionId"], resolved["outcome"]) == (question, "withdrawn")
 
 
-class FullDisk(FileOutbox):
-    """An outbox on a disk that is full for a while."""
-
-    is_full = True
-
-    def put(self, entries: Sequence[OutboxEntry], run: str, at_ms: int) -> int:
-        if self.is_full:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return super().put(entries, run, at_ms)
+def limit_pages(outbox: FileOutbox, count: int) -> None:
+    """Let the file of an outbox grow to so many pages, as a full disk would."""
+    with outbox._open() as database:
+        database.execute(f"PRAGMA max_page_count = {count}")
 
 
 @claim("notifications:disk")
@@ -171,20 +162,24 @@ async def test_a_full_disk_fails_no_turn_and_events_wait(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Receiver().serve() as receiver:
-        document = {"notifications": [receiver.entry(tmp_path, *ENDS)]}
-        outbox = FullDisk(tmp_path / "outbox")
+        document = {"notifications": [receiver.entry(tmp_path, *ENDS, content=True)]}
+        outbox = FileOutbox(tmp_path / "outbox")
+        limit_pages(outbox, 1)
         async with (
             serve(tmp_path / "home") as served,
             served.client() as client,
             notifying(served, document, outbox) as notifications,
         ):
             thread_id = await client.start_thread()
+            # Each has a body that needs pages of its own.
+            served.model.scripts += [says("long " * 2_000)] * 2
             turns = [await client.turn(thread_id, text) for text in "ab"]
             assert [turn["status"] for turn in turns] == ["completed"] * 2
-            while not caplog.records or "cannot be written" not in caplog.text:
+            while "notifications cannot be written" not in caplog.text:
                 await anyio.lowlevel.checkpoint()
             assert (notifications.unwritten, outbox.counts()) == (2, {})
-            outbox.is_full = False
+            assert outbox.page(None, None, 10).entries == []
+            limit_pages(outbox, 1 << 20)
             await settled(outbox, delivered=2)
             assert notifications.unwritten == 0
         outbox.close()

@@ -3,7 +3,6 @@
 import asyncio
 import sqlite3
 import tomllib
-from collections.abc import Sequence
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -11,38 +10,17 @@ from typing import Any
 import pytest
 
 from app_server.config.values import Config
+from app_server.runtime.files.sqlite import connect
+from app_server.threads.files import budgets
 from app_server.turns.usage.budgets import BudgetExceeded, Reservation
 from app_server.turns.usage.home import broken_limits, shared_limits
 from protocol.model import JsonObject
 from protocol.threads.thread import BudgetLimits, MoneyAmount
 from tests.support.harness import WireClient, claim, serve, write_config
-from tests.support.model import ScriptedModel, says
+from tests.support.model import Gate, ScriptedModel, says
 from tests.support.processes import running
-from tests.support.turn_tools.usage import using
+from tests.support.turn_tools.usage import HOME, LIMIT, TOKENS, small, until_stopped, using
 from tests.support.turns import start_turn
-
-LIMIT = 60_000
-HOME = f"""
-[budget.home]
-tokens = {LIMIT}
-"""
-TOKENS = 1010
-"""Of each response; a request is taken to have less input, and has room for more output."""
-
-
-def answer(_: Any) -> Sequence[Any]:
-    return using(says("ok"), 1)
-
-
-async def until_stopped(client: WireClient, thread_id: str) -> tuple[int, str]:
-    """Have turns in a thread until one is stopped; returns how many were not, and why."""
-    turns = 0
-    while True:
-        turn = await client.turn(thread_id, "go")
-        if turn["status"] != "completed":
-            assert turn["error"]["codexErrorInfo"] == "budgetExceeded"
-            return turns, turn["error"]["message"]
-        turns += 1
 
 
 async def spent(client: WireClient) -> int:
@@ -50,10 +28,15 @@ async def spent(client: WireClient) -> int:
     return int(total["inputTokens"] + total["outputTokens"])
 
 
+def spending(file: Path) -> list[tuple[str, str, str, str, int]]:
+    with closing(sqlite3.connect(file)) as database:
+        return database.execute("SELECT * FROM spending").fetchall()
+
+
 @claim("budgets:parallel")
 async def test_sixteen_threads_at_once_never_pass_the_budget_of_their_home(tmp_path: Path) -> None:
     async with serve(tmp_path, config=HOME) as served, AsyncExitStack() as stack:
-        served.model.choose = answer
+        served.model.choose = small
         clients = [await stack.enter_async_context(served.client()) for _ in range(16)]
         threads = [await client.start_thread() for client in clients]
         stopped = await asyncio.gather(
@@ -65,9 +48,7 @@ async def test_sixteen_threads_at_once_never_pass_the_budget_of_their_home(tmp_p
         assert LIMIT - 10_000 < used <= LIMIT
         assert all(why.startswith("the budget of the home is used up: ") for _, why in stopped)
         # The store has the same, and no request that is not settled.
-        with closing(sqlite3.connect(tmp_path / "budgets.sqlite3")) as database:
-            rows = database.execute("SELECT * FROM spending").fetchall()
-        assert rows == [("home", "", "tokens", "", used)]
+        assert spending(tmp_path / "budgets.sqlite3") == [("home", "", "tokens", "", used)]
 
 
 @claim("budgets:parallel")
@@ -91,7 +72,7 @@ async def test_two_servers_of_a_home_share_its_budget_also_when_one_is_killed(
 ) -> None:
     async with ScriptedModel().serve() as model, AsyncExitStack() as stack:
         write_config(tmp_path, model.url, HOME)
-        model.choose = answer
+        model.choose = small
         servers = [await stack.enter_async_context(running(tmp_path)) for _ in range(2)]
         clients = [
             await stack.enter_async_context(server.client()) for server in servers for _ in range(4)
@@ -111,6 +92,89 @@ async def test_two_servers_of_a_home_share_its_budget_also_when_one_is_killed(
                 file.unlink()
             await until_stopped(client, await client.start_thread())
         assert TOKENS * len(model.requests) <= LIMIT
+
+
+@claim("budgets:servers")
+async def test_a_damaged_file_is_set_aside_and_made_again_from_the_ledger(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "budgets.sqlite3"
+    garbage = b"no database " * 1_000
+    async with serve(tmp_path, config=HOME) as served, served.client() as client:
+        served.model.choose = small
+        thread_id = await client.start_thread()
+        await client.turn(thread_id, "go")
+        file.write_bytes(garbage)
+        turn = await client.turn(thread_id, "go")
+        problem = "budgets of the home cannot be used: file is not a database"
+        assert (turn["status"], turn["error"]["message"]) == ("failed", problem)
+        assert file.with_name("budgets.sqlite3.damaged").read_bytes() == garbage
+        assert "the file of budgets is damaged" in caplog.text
+        assert len(served.model.requests) == 1
+        turns, _ = await until_stopped(client, thread_id)
+        used = await spent(client)
+        assert used == TOKENS * (1 + turns) == TOKENS * len(served.model.requests)
+        assert LIMIT - 40_000 < used <= LIMIT
+        assert spending(file) == [("home", "", "tokens", "", used)]
+
+
+@claim("budgets:servers")
+async def test_nothing_is_sent_while_the_disk_has_no_room_for_the_budgets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_full = True
+
+    def connect_full(*arguments: Any, **more: Any) -> sqlite3.Connection:
+        database = connect(*arguments, **more)
+        if is_full:
+            # SQLite refuses each page that a file does not have yet, as on a full disk.
+            database.execute("PRAGMA max_page_count = 1")
+        return database
+
+    monkeypatch.setattr(budgets, "connect", connect_full)
+    async with serve(tmp_path, config=HOME) as served, served.client() as client:
+        served.model.choose = small
+        thread_id = await client.start_thread()
+        turn = await client.turn(thread_id, "go")
+        problem = "budgets of the home cannot be used: database or disk is full"
+        assert (turn["status"], turn["error"]["message"]) == ("failed", problem)
+        assert served.model.requests == []
+        is_full = False
+        assert (await client.turn(thread_id, "go"))["status"] == "completed"
+        assert spending(tmp_path / "budgets.sqlite3") == [("home", "", "tokens", "", TOKENS)]
+
+
+@claim("budgets:servers")
+async def test_what_cannot_be_settled_stays_counted_with_the_most_it_may_have_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    is_away = False
+
+    def connect_away(path: Path, **more: Any) -> sqlite3.Connection:
+        # A folder that is not there refuses as a disk that has gone.
+        return connect(path.parent / "gone" / path.name if is_away else path, **more)
+
+    monkeypatch.setattr(budgets, "connect", connect_away)
+    gate = Gate()
+    async with serve(tmp_path, config=HOME) as served, served.client() as client:
+        served.model.scripts.append([gate, *using(says("ok"), 1)])
+        thread_id = await client.start_thread()
+        turn_id = await start_turn(client, thread_id, "go")
+        await gate.wait_until_reached()
+        ((*_, reserved),) = [row for row in spending(tmp_path / "budgets.sqlite3") if row[3]]
+        is_away = True
+        gate.opened.set()
+        completed = (await client.wait_for("turn/completed"))["params"]["turn"]
+        assert (completed["id"], completed["status"]) == (turn_id, "completed")
+        assert "what a request has used of budgets of the home cannot be written" in caplog.text
+        is_away = False
+        # There was room for one such response, and not for two.
+        assert LIMIT / 2 < reserved <= LIMIT
+        served.model.choose = small
+        turns, _ = await until_stopped(client, thread_id)
+        assert reserved + TOKENS * turns <= LIMIT
+        rows = spending(tmp_path / "budgets.sqlite3")
+        assert sum(row[4] for row in rows) == reserved + TOKENS * turns
 
 
 @claim("budgets:shared-told")

@@ -99,7 +99,7 @@ class ThreadBudgets:
 
         Raises:
             BudgetExceeded: there is no room for it; clients were notified.
-            OSError: it cannot be known how far a budget of many threads is used.
+            BudgetsFailed: it cannot be known how far a budget of many threads is used.
         """
         state, config = self.log.state, await self._config()
         limits, settings = state.metadata.budget, state.in_force

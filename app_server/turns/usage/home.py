@@ -16,6 +16,7 @@ from app_server.models.catalogue.prices import CURRENCY, Prices, parse_amount
 from app_server.threads.budgets import (
     TOKENS,
     BudgetClaim,
+    BudgetsFailed,
     ClaimRefused,
     Key,
     Scope,
@@ -125,8 +126,17 @@ class HomeBudgets:
         """Reserve what a request may take; see SharedBudgets.reserve.
 
         Raises:
-            OSError: it cannot be known how far a budget is used.
+            BudgetsFailed: it cannot be known how far a budget is used.
         """
+        try:
+            return await self._reserve(request_id, claims, most, prices)
+        except OSError as exc:
+            text = f"budgets of the home cannot be used: {exc.strerror or exc}"
+            raise BudgetsFailed(exc.errno, text) from exc
+
+    async def _reserve(
+        self, request_id: str, claims: Sequence[BudgetClaim], most: int, prices: Prices
+    ) -> int | ClaimRefused:
         async with self._seeding:
             await self._seed([one for one in claims if one.key not in self._seeded], prices)
         granted = await self.store.reserve(request_id, claims, most)
@@ -135,7 +145,7 @@ class HomeBudgets:
             await self._seed(granted.claims, prices)
             granted = await self.store.reserve(request_id, claims, most)
         if isinstance(granted, Unknown):
-            raise OSError("the budgets of the home are lost again and again")
+            raise OSError("they are lost again and again")
         return granted
 
     async def _seed(self, claims: Sequence[BudgetClaim], prices: Prices) -> None:

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from tests.support.harness import WireClient
+from tests.support.model import says
+
 LIST = {"name": "update_plan", "arguments": {"plan": [{"step": "one", "status": "pending"}]}}
 
 
@@ -41,3 +44,28 @@ def without_times(figures: dict[str, Any]) -> dict[str, Any]:
     assert figures["modelMs"] >= 0
     assert figures["toolMs"] >= 0
     return {name: value for name, value in figures.items() if not name.endswith("Ms")}
+
+
+LIMIT = 60_000
+HOME = f"""
+[budget.home]
+tokens = {LIMIT}
+"""
+TOKENS = 1010
+"""Of each response of `small`; a request is taken to have less input, and has room for more."""
+
+
+def small(_: Any) -> Sequence[Any]:
+    """Answer any request with TOKENS."""
+    return using(says("ok"), 1)
+
+
+async def until_stopped(client: WireClient, thread_id: str) -> tuple[int, str]:
+    """Have turns in a thread until one is stopped; returns how many were not, and why."""
+    turns = 0
+    while True:
+        turn = await client.turn(thread_id, "go")
+        if turn["status"] != "completed":
+            assert turn["error"]["codexErrorInfo"] == "budgetExceeded"
+            return turns, turn["error"]["message"]
+        turns += 1
