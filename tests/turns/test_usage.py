@@ -34,6 +34,7 @@ from tests.support.model import BREAK, Gate, ScriptedModel, calls, says
 from tests.support.processes import running
 from tests.support.threads.stores import created
 from tests.support.turn_tools.usage import LIST, used, using, without_times
+from tests.support.turn_tools.usage_kills import ledger_over_kills
 from tests.support.turns import start_turn, text_input
 
 RETRYING = {"model_providers": {"scripted": {"stream_max_retries": 2}}}
@@ -176,6 +177,11 @@ async def test_usage_is_exact_after_the_server_was_killed(tmp_path: Path) -> Non
             assert await by(client, "thread") == {thread_id: used(*expected)}
             turns = await by(client, "turn", threadId=thread_id)
             assert list(turns.values()) == [used(n, 10 * n) for n in range(1, 6)]
+
+
+@claim("usage:crash")
+async def test_usage_is_exact_whenever_the_server_is_killed(tmp_path: Path) -> None:
+    await ledger_over_kills(tmp_path, [0.0, 0.1, 0.3])
 
 
 PRICES = """
