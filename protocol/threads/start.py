@@ -60,6 +60,8 @@ class ThreadForkParams(ThreadOverrides):
     """Copy the loaded source's settings too, to reuse its prompt cache; only when ephemeral."""
     experimental_disable_prediction_mcp: bool = experimental(False)
     """Without MCP servers; needs `experimentalPredictionMode`."""
+    budget: BudgetLimits | None = experimental(extension=True)
+    """What the new thread may use; null is no limit, whatever the source has."""
     last_turn_id: str | None = None
     """The last turn to copy, which must have ended; null copies all."""
     before_turn_id: str | None = experimental()

@@ -6612,6 +6612,8 @@ export type ThreadForkParams = {
   experimentalPredictionMode?: boolean;
   /** Without MCP servers; needs `experimentalPredictionMode`. */
   experimentalDisablePredictionMcp?: boolean;
+  /** What the new thread may use; null is no limit, whatever the source has. */
+  budget?: BudgetLimits | null;
   /** The last turn to copy, which must have ended; null copies all. */
   lastTurnId?: string | null;
   /** The first turn not to copy; not together with `lastTurnId`. */

@@ -163,6 +163,43 @@ async def test_a_budget_of_turns_counts_turns_that_ask_a_model(tmp_path: Path) -
         assert (await client.wait_for("turn/completed"))["params"]["turn"]["status"] == "completed"
 
 
+@claim("budgets:turns")
+async def test_tokens_of_reviews_and_compactions_count_for_the_budget_of_their_thread(
+    tmp_path: Path,
+) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        model = served.model
+        thread_id = await client.start_thread(budget={"tokens": 130_000})
+        model.scripts += [using(says(text), 30) for text in ("one", "a review", "a summary")]
+        await client.turn(thread_id, "one")
+        review = {"threadId": thread_id, "target": {"type": "custom", "instructions": "look"}}
+        # There are no reviews in threads of their own: they would not count for this one.
+        error = await client.refusal("review/start", {**review, "delivery": "detached"})
+        assert error.data["field"] == "delivery"
+        await client.call("review/start", review)
+        assert (await ended(client, thread_id))[1]["error"] is None
+        await client.call("thread/compact/start", {"threadId": thread_id})
+        assert (await ended(client, thread_id))[1]["error"] is None
+        kept = (await client.call("thread/budget/set", {"threadId": thread_id}))["budget"]
+        assert kept["used"]["tokens"] == 3 * 30_300
+        params = {"threadId": thread_id, "groupBy": "origin"}
+        rows = (await client.call("usage/read", params))["data"]
+        assert {row["group"]: row["usage"]["requests"] for row in rows} == {
+            "user": 1,
+            "review": 1,
+            "compaction": 1,
+        }
+        # With no room left none of them asks its model.
+        await client.call(
+            "thread/budget/set", {"threadId": thread_id, "budget": {"tokens": 91_000}}
+        )
+        await client.call("review/start", review)
+        assert (await ended(client, thread_id))[1]["error"]["codexErrorInfo"] == EXCEEDED
+        await client.call("thread/compact/start", {"threadId": thread_id})
+        assert (await ended(client, thread_id))[1]["error"]["codexErrorInfo"] == EXCEEDED
+        assert len(model.requests) == 3
+
+
 @claim("budgets:crash")
 async def test_a_budget_survives_the_death_of_the_server(tmp_path: Path) -> None:
     async with ScriptedModel().serve() as model:
@@ -187,7 +224,7 @@ async def test_a_budget_survives_the_death_of_the_server(tmp_path: Path) -> None
 
 
 @claim("budgets:fork")
-async def test_a_fork_has_neither_the_budget_nor_the_usage_of_its_source(tmp_path: Path) -> None:
+async def test_a_fork_has_a_budget_of_its_own_and_no_usage(tmp_path: Path) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread(budget={"tokens": 50_000})
         served.model.scripts.append(using(says("one"), 49))
@@ -198,6 +235,16 @@ async def test_a_fork_has_neither_the_budget_nor_the_usage_of_its_source(tmp_pat
             "thread/budget/set", {"threadId": fork, "budget": {"tokens": 1_000_000}}
         )
         assert answer["budget"]["used"]["tokens"] == 0
+        # Or it begins with one of its own, which survives a reload as that of a start does.
+        params = {"threadId": thread_id, "budget": {"tokens": 1_000}}
+        fork = (await client.call("thread/fork", params))["thread"]["id"]
+        kept = (await client.call("thread/budget/set", {"threadId": fork}))["budget"]
+        assert (kept["limits"], kept["used"]["tokens"]) == (limits(tokens=1_000), 0)
+        told, turn = await ended_turn(client, fork, "too much")
+        assert (told[-1], turn["error"]["codexErrorInfo"]) == ((None, True, 0), EXCEEDED)
+        params["budget"] = {"tokens": 0}
+        error = await client.refusal("thread/fork", params)
+        assert error.data["field"] == "budget.tokens"
         # What was reverted stays spent.
         turns = await client.call("thread/turns/list", {"threadId": thread_id})
         revert = {"threadId": thread_id, "beforeTurnId": turns["data"][0]["id"]}

@@ -456,6 +456,7 @@ def _dynamic_tools(params: ThreadStartParams) -> list[JsonObject]:
 async def fork_thread(context: RequestContext, params: ThreadForkParams) -> ThreadForkResponse:
     """Copy the history of a thread into a new one, and subscribe the caller to that."""
     _refuse_two_ends(params)
+    check_limits(params.budget)
     source_id = params.thread_id
     with config_failures(), thread_failures(source_id, no_rollout(source_id)):
         source, end = await _source(context.services, source_id)
@@ -479,6 +480,7 @@ async def fork_thread(context: RequestContext, params: ThreadForkParams) -> Thre
             ephemeral=params.ephemeral,
             forked_from_id=source_id,
             selected_capability_roots=source.created.selected_capability_roots,
+            budget=params.budget,
             dynamic_tools=source.created.dynamic_tools,
             git_info=await context.services.part(_git).read(settings.cwd),
         )
