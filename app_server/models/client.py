@@ -350,7 +350,18 @@ def _model_errors() -> Iterator[None]:
         raise broken(str(exc) or type(exc).__name__) from exc
 
 
+_BOUNDS = re.compile(r"max_(?:output_|completion_)?tokens|in the completion\b")
+"""How providers name the bound of a response that they refuse, or add to the input of a request."""
+
+
 def _refused(response: httpx.Response, body: bytes) -> ModelFailure:
+    failure = _described(response, body)
+    is_bad = response.status_code in (400, 422)
+    failure.names_bound = is_bad and _BOUNDS.search(body.decode(errors="replace")) is not None
+    return failure
+
+
+def _described(response: httpx.Response, body: bytes) -> ModelFailure:
     status = response.status_code
     error = error_object(body)
     if (known := known_failure(error)) is not None:

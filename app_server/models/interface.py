@@ -172,6 +172,10 @@ class ModelFailure(Exception):
         """Whether the response was as long as it may be."""
         self.usage: TokenUsageBreakdown | None = None
         """What the model says that the failed call has used."""
+        self.names_bound = False
+        """Whether the refusal is about the bound of the response, `max_output_tokens`."""
+        self.sends_again = False
+        """Whether the request is sent again at once, as it is to have no such bound then."""
 
     @property
     def kind(self) -> str:

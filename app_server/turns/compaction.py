@@ -60,7 +60,7 @@ MAX_IN_A_ROW = 3
 
 def is_too_long(failure: ModelFailure) -> bool:
     """Whether the model refused a request because it does not fit its context."""
-    return bool(failure.info == "contextWindowExceeded")
+    return failure.info == "contextWindowExceeded" and not failure.sends_again
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,8 @@ class Attempts:
         """
         requests, limit = self.requests, self.provider.stream_max_retries
         requests.emit_limits(failure.limits)
+        if failure.sends_again:
+            return
         if failure.retry_after_s is None or self._failed >= limit:
             raise requests.announced(failure)
         self._failed += 1

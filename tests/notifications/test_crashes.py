@@ -8,6 +8,7 @@ import pytest
 from app_server.config.values import Config
 from app_server.notifications.settings import read_notifications
 from app_server.threads.files.outbox import FileOutbox
+from app_server.threads.outbox import OutboxEntry
 from tests.support.harness import WireClient, claim, serve, write_config
 from tests.support.model import ScriptedModel, calls, says
 from tests.support.notifications.receiver import Receiver, rendered, verified

@@ -9,9 +9,9 @@ import pytest
 
 from app_server.sessions.turn import MORE_BUDGET, OUT_OF_BUDGET
 from app_server.threads.budgets import MIN_OUTPUT_TOKENS
-from app_server.turns.usage.budgets import MAX_OUTPUT_TOKENS
+from app_server.turns.usage.budgets import MAX_OUTPUT_TOKENS, UNBOUNDED_TOKENS
 from tests.support.harness import WireClient, claim, serve, write_config
-from tests.support.model import ScriptedModel, calls, says
+from tests.support.model import Refusal, ScriptedModel, calls, says
 from tests.support.processes import running
 from tests.support.turn_tools.usage import LIST, used, using, without_times
 from tests.support.turns import start_turn
@@ -101,6 +101,73 @@ async def test_a_response_has_the_room_that_is_left_and_no_more(tmp_path: Path) 
         other = await client.start_thread()
         await client.turn(other, "no budget")
         assert "max_output_tokens" not in model.requests[-1]
+
+
+REFUSED = Refusal(400, {"detail": "Unsupported parameter: max_output_tokens"})
+TOO_MUCH = Refusal(
+    400,
+    {
+        "error": {
+            "message": "This model's maximum context length is 8192 tokens. However, you requested "
+            "32868 tokens (100 in the messages, 32768 in the completion).",
+            "code": 400,
+        }
+    },
+)
+
+
+@claim("budgets:unbounded")
+@pytest.mark.parametrize("refusal", [REFUSED, TOO_MUCH])
+async def test_a_provider_that_refuses_a_bound_needs_room_for_the_longest_response(
+    tmp_path: Path, refusal: Refusal
+) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        model = served.model
+        thread_id = await client.start_thread(budget={"tokens": 200_000})
+        model.scripts += [refusal, using(says("one"), 30)]
+        assert (await client.turn(thread_id, "one"))["status"] == "completed"
+        bounds = [request.get("max_output_tokens") for request in model.requests]
+        assert bounds == [MAX_OUTPUT_TOKENS, None]
+        # That is known from then on, of all threads and of compactions.
+        model.scripts.append(using(says("a summary"), 1))
+        await client.call("thread/compact/start", {"threadId": thread_id})
+        assert (await ended(client, thread_id))[1]["error"] is None
+        assert "max_output_tokens" not in model.requests[2]
+        await client.turn(thread_id, "two")
+        other = await client.start_thread(budget={"tokens": UNBOUNDED_TOKENS})
+        turn = (await ended_turn(client, other, "no room"))[1]
+        assert turn["error"]["codexErrorInfo"] == EXCEEDED
+        assert "for which the provider takes no bound" in turn["error"]["message"]
+        assert len(model.requests) == 4
+
+
+@claim("budgets:unbounded")
+async def test_a_compaction_and_a_review_are_sent_again_without_a_bound(tmp_path: Path) -> None:
+    for method, params in (
+        ("thread/compact/start", {}),
+        ("review/start", {"target": {"type": "custom", "instructions": "look"}}),
+    ):
+        home = tmp_path / params.get("target", {"type": "none"})["type"]
+        async with serve(home) as served, served.client() as client:
+            model = served.model
+            thread_id = await client.start_thread()
+            await client.turn(thread_id, "one")
+            budget = {"threadId": thread_id, "budget": {"tokens": 200_000}}
+            await client.call("thread/budget/set", budget)
+            model.scripts += [TOO_MUCH, says("a text")]
+            await client.call(method, {"threadId": thread_id, **params})
+            assert (await ended(client, thread_id))[1]["error"] is None
+            bounds = [request.get("max_output_tokens") for request in model.requests]
+            assert bounds == [None, MAX_OUTPUT_TOKENS, None]
+            assert model.requests[1]["input"] == model.requests[2]["input"]
+
+
+async def test_a_refusal_of_what_a_request_did_not_have_is_final(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        served.model.scripts.append(REFUSED)
+        turn = await client.turn(await client.start_thread(), "one")
+        assert turn["error"]["codexErrorInfo"] == "badRequest"
+        assert len(served.model.requests) == 1
 
 
 PRICES = """

@@ -586,6 +586,8 @@ class AssessmentRequests:
             except UnreadableAssessment:
                 was_unreadable = True
             except ModelFailure as failure:
+                if failure.sends_again:
+                    continue
                 if failure.retry_after_s is None:
                     raise
                 wait_s = max(wait_s, failure.retry_after_s)

@@ -28,15 +28,14 @@ from app_server.threads.budgets import (
     TOKENS,
     BudgetClaim,
     ClaimRefused,
-    Scope,
     from_store,
     granted_output,
 )
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state import ThreadState
-from app_server.threads.usage import Usage, day_of
+from app_server.threads.usage import ModelName, Usage, day_of
 from app_server.turns.clients import ThreadClients
-from app_server.turns.usage.home import HomeBudgets, shared_limits
+from app_server.turns.usage.home import HomeBudgets, ScopedLimits, shared_limits
 from protocol.model import JsonObject
 from protocol.threads.budget import (
     BudgetUse,
@@ -52,6 +51,9 @@ BUDGET_EXCEEDED = "budgetExceeded"
 
 MAX_OUTPUT_TOKENS = 32_768
 """Of a response while a budget of tokens or cost holds, unless less of it is left."""
+
+UNBOUNDED_TOKENS = 128_000
+"""Of a response that its provider takes no bound for, unless its model's window is smaller."""
 
 THRESHOLDS = (50, 80, 100)
 """Percentages of a budget that clients are told of."""
@@ -76,7 +78,8 @@ class Reservation:
     price: Price | None
     """Of the model."""
     output_tokens: int | None
-    """The most that its response may have; None: no budget says."""
+    """The most that its response may have; None: it has no bound."""
+    model: ModelName
 
 
 @dataclass(slots=True)
@@ -91,11 +94,12 @@ class ThreadBudgets:
     _reserved: dict[str, int] = field(default_factory=dict, init=False)
 
     async def reserve(
-        self, turn_id: str, body: JsonObject, *, of_history: bool
+        self, turn_id: str, body: JsonObject, *, of_history: bool, window: int | None = None
     ) -> Reservation | None:
         """Take what a request may use of each budget; None where there is none.
 
-        `of_history` says that the body has the thread's own history.
+        `of_history` says that the body has the thread's own history. A model with this `window` of
+        tokens can write no longer response.
 
         Raises:
             BudgetExceeded: there is no room for it; clients were notified.
@@ -111,8 +115,12 @@ class ThreadBudgets:
         if limits is not None and (why := _why_no_turn(state, turn_id, limits)) is not None:
             self._refuse(turn_id, prices, why)
         wanted = Usage(input_tokens=_estimated_input(state, body, of_history=of_history))
-        price = prices.find((settings.model_provider, settings.model))
-        claims = list(_claims("thread", None, limits or BudgetLimits(), wanted, price))
+        model = settings.model_provider, settings.model
+        price, is_bounded = prices.find(model), model not in self.home.unbounded
+        if not is_bounded:
+            wanted.output_tokens = min(window or UNBOUNDED_TOKENS, UNBOUNDED_TOKENS)
+        own = ScopedLimits("thread", None, limits or BudgetLimits())
+        claims = list(_claims(own, wanted, price, is_bounded=is_bounded))
         used = _used(state, prices)
         granted = granted_output(
             [
@@ -122,9 +130,7 @@ class ThreadBudgets:
             MAX_OUTPUT_TOKENS,
         )
         of_many = [
-            claim
-            for one in shared
-            for claim in _claims(one.scope, one.name, one.limits, wanted, price)
+            claim for one in shared for claim in _claims(one, wanted, price, is_bounded=is_bounded)
         ]
         request_id = self.clock.new_id()
         if of_many and isinstance(granted, int):
@@ -135,7 +141,8 @@ class ThreadBudgets:
             finally:
                 self._give_back(taken)
         if isinstance(granted, ClaimRefused):
-            self._refuse(turn_id, prices, _shortage(granted, settings.model), granted)
+            why = _shortage(granted, settings.model, is_bounded=is_bounded)
+            self._refuse(turn_id, prices, why, granted)
         taken = self._take(claims, granted)
         return Reservation(
             request_id,
@@ -144,7 +151,8 @@ class ThreadBudgets:
             taken,
             of_many,
             price,
-            granted if claims or of_many else None,
+            granted if is_bounded and (claims or of_many) else None,
+            model,
         )
 
     def _take(self, claims: Sequence[BudgetClaim], output_tokens: int) -> dict[str, int]:
@@ -194,6 +202,10 @@ class ThreadBudgets:
         except ConfigError:
             # Without prices nothing is sent for which there is a budget of money.
             return Config({})
+
+    def refuses_bound(self, reservation: Reservation) -> None:
+        """Note that a provider has refused the bound of a response; the next one has none."""
+        self.home.unbounded.add(reservation.model)
 
     def require_whole(self, reservation: Reservation) -> None:
         """End the turn whose response was cut short, if that is for a budget.
@@ -307,35 +319,41 @@ def _why_no_turn(state: ThreadState, turn_id: str, limits: BudgetLimits) -> str 
 
 
 def _claims(
-    scope: Scope, name: str | None, limits: BudgetLimits, wanted: Usage, price: Price | None
+    budget: ScopedLimits, wanted: Usage, price: Price | None, *, is_bounded: bool
 ) -> Iterator[BudgetClaim]:
+    """Claim what a request wants, and for each token of its response if that has a bound."""
+    scope, name, limits = budget.scope, budget.name, budget.limits
     if limits.tokens is not None:
-        yield BudgetClaim(scope, name, TOKENS, limits.tokens, wanted.input_tokens, 1)
+        yield BudgetClaim(scope, name, TOKENS, limits.tokens, wanted.tokens, int(is_bounded))
     if limits.cost is not None:
         currency, limit = limits.cost.currency, parse_amount(limits.cost.amount) or 0
         if price is None or price.currency != currency:
             # Nobody could say when it is passed.
             yield BudgetClaim(scope, name, currency, UNKNOWN_COST, 0, 0)
         else:
-            yield BudgetClaim(scope, name, currency, limit, price.cost(wanted), price.output)
+            per_token = price.output if is_bounded else 0
+            yield BudgetClaim(scope, name, currency, limit, price.cost(wanted), per_token)
 
 
 UNKNOWN_COST = -1
 """Limit of a claim on money by a model whose price is not known."""
 
 
-def _shortage(refused: ClaimRefused, model: str) -> str:
+def _shortage(refused: ClaimRefused, model: str, *, is_bounded: bool) -> str:
     claim = refused.claim
     if claim.limit == UNKNOWN_COST:
         return f"`{model}` has no price in {claim.unit}, so its cost cannot be counted"
+    when = "before it is answered"
+    if not is_bounded:
+        when = "with its answer, for which the provider takes no bound"
     if claim.unit == TOKENS:
         return (
             f"{refused.used} of {claim.limit} tokens are used, and the next request has about "
-            f"{claim.fixed}, before it is answered"
+            f"{claim.fixed}, {when}"
         )
     return (
         f"{render_amount(refused.used)} of {render_amount(claim.limit)} {claim.unit} are used, and "
-        f"the next request costs about {render_amount(claim.fixed)}, before it is answered"
+        f"the next request costs about {render_amount(claim.fixed)}, {when}"
     )
 
 

@@ -24,20 +24,20 @@ from app_server.threads.budgets import (
     Unknown,
 )
 from app_server.threads.store import ThreadLists
-from app_server.threads.usage import UsageQuery
+from app_server.threads.usage import ModelName, UsageQuery
 from protocol.threads.thread import BudgetLimits, MoneyAmount
 
 
 @dataclass(frozen=True, slots=True)
-class SharedLimits:
-    """A budget that many threads share."""
+class ScopedLimits:
+    """A budget, and the threads that share it."""
 
     scope: Scope
     name: str | None
     limits: BudgetLimits
 
 
-def shared_limits(config: Config, day: str, cwd: str) -> Sequence[SharedLimits]:
+def shared_limits(config: Config, day: str, cwd: str) -> Sequence[ScopedLimits]:
     """Return the budgets that a request of this day in this folder counts for.
 
     A table that cannot be used is left out.
@@ -47,9 +47,9 @@ def shared_limits(config: Config, day: str, cwd: str) -> Sequence[SharedLimits]:
         if isinstance(limits, ConfigError):
             continue
         if scope == "day":
-            found.append(SharedLimits(scope, day, limits))
+            found.append(ScopedLimits(scope, day, limits))
         elif scope == "home" or is_within(cwd, name or ""):
-            found.append(SharedLimits(scope, name, limits))
+            found.append(ScopedLimits(scope, name, limits))
     return found
 
 
@@ -116,6 +116,8 @@ class HomeBudgets:
 
     store: SharedBudgets
     lists: ThreadLists
+    unbounded: set[ModelName] = field(default_factory=set, init=False)
+    """Models whose provider has refused a bound of their responses since this server started."""
     _seeded: set[Key] = field(default_factory=set, init=False)
     """Limits of which the store has what the ledger had since this server started."""
     _seeding: anyio.Lock = field(default_factory=anyio.Lock, init=False)

@@ -56,15 +56,19 @@ class UsageRecorder:
     ) -> AsyncIterator[SentRequest]:
         """Record the request that is sent in the context, and its usage, within the budgets.
 
-        Where they bound its response, the body is given that bound. A response that is whole also
-        changes the thread's account, if it is `of_thread`, whose model has this `context_window`.
+        Where they bound its response, the body is given that bound. A failure for that bound
+        `sends_again`: the caller sends the request once more, which has no bound then. A response
+        that is whole also changes the thread's account, if it is `of_thread`, whose model has this
+        `context_window`.
 
         Raises:
             BudgetExceeded: it must not be sent, as it might pass a budget.
             OSError: the disk refused.
         """
         of_history = origin not in ("review", "compaction")
-        reservation = await self.budgets.reserve(turn_id, body, of_history=of_history)
+        reservation = await self.budgets.reserve(
+            turn_id, body, of_history=of_history, window=context_window
+        )
         if reservation is not None and reservation.output_tokens is not None:
             body["max_output_tokens"] = reservation.output_tokens
         sent, began_ms = SentRequest(), self.clock.monotonic_ms()
@@ -75,8 +79,12 @@ class UsageRecorder:
                 records.append(self._accounted(sent.usage, context_window))
         except ModelFailure as failure:
             sent.usage = sent.usage or failure.usage
-            if failure.is_cut_short and reservation is not None:
-                self.budgets.require_whole(reservation)
+            if reservation is not None:
+                if failure.is_cut_short:
+                    self.budgets.require_whole(reservation)
+                if failure.names_bound and reservation.output_tokens is not None:
+                    self.budgets.refuses_bound(reservation)
+                    failure.sends_again = True
             raise
         finally:
             record = self._record(turn_id, origin)
