@@ -7,11 +7,12 @@ https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-w
 
 import math
 import ssl
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import anyio
 import anyio.to_thread
@@ -39,7 +40,7 @@ LOOPBACK = ("127.0.0.1", "::1")
 
 
 class Webhooks:
-    """The HTTP client of all webhooks."""
+    """The HTTP connections of all webhooks."""
 
     def __init__(self, certificates: ssl.SSLContext, clock: Clock, answer_s: float) -> None:
         """Allow an attempt `answer_s` seconds."""
@@ -47,9 +48,11 @@ class Webhooks:
         self._answer_s = answer_s
         self._secrets: dict[Path, tuple[float, Sequence[str]]] = {}
         """By file, with the time at which it was read: as many as there are webhooks."""
-        # Receivers on this machine are reached directly, whatever proxy the environment names.
-        self._here = httpx.AsyncClient(verify=certificates, trust_env=False, timeout=answer_s)
-        self._elsewhere = httpx.AsyncClient(verify=certificates, timeout=answer_s)
+        self._timeout = httpx.Timeout(answer_s).as_dict()
+        # Receivers on this machine are reached directly, whatever proxy the environment names; so
+        # the connections do without a client, which is a quarter of the work.
+        self._here = httpx.AsyncHTTPTransport(verify=certificates, trust_env=False)
+        self._elsewhere = httpx.AsyncClient(verify=certificates)
 
     @classmethod
     async def open(cls, clock: Clock, answer_s: float) -> Self:
@@ -95,31 +98,36 @@ class Webhooks:
     async def _post(self, address: str, headers: dict[str, str], body: str) -> Attempt:
         url = httpx.URL(address)
         if not is_this_machine(url.host):
-            return await self._ask(self._elsewhere, url, headers, body)
+            through = partial(self._elsewhere.send, stream=True, follow_redirects=False)
+            return await self._ask(through, url, headers, body)
+        send = self._here.handle_async_request
         if is_loopback_address(url.host):
-            return await self._ask(self._here, url, headers, body)
+            return await self._ask(send, url, headers, body)
         # A resolver, or whoever answers in its place, has no say in where `localhost` is.
         headers["host"] = url.netloc.decode()
         first, second = (url.copy_with(host=host) for host in LOOPBACK)
         try:
-            return await self._ask(self._here, first, headers, body, server_name=url.host)
+            return await self._ask(send, first, headers, body, server_name=url.host)
         except httpx.ConnectError:
-            return await self._ask(self._here, second, headers, body, server_name=url.host)
+            return await self._ask(send, second, headers, body, server_name=url.host)
 
     async def _ask(
         self,
-        client: httpx.AsyncClient,
+        send: Callable[[httpx.Request], Awaitable[httpx.Response]],
         url: httpx.URL,
         headers: dict[str, str],
         body: str,
         *,
         server_name: str | None = None,
     ) -> Attempt:
-        extensions = {} if server_name is None else {"sni_hostname": server_name}
-        request = client.build_request(
-            "POST", url, content=body.encode(), headers=headers, extensions=extensions
+        extensions: dict[str, Any] = {"timeout": self._timeout}
+        if server_name is not None:
+            extensions["sni_hostname"] = server_name
+        answer = await send(
+            httpx.Request(
+                "POST", url, content=body.encode(), headers=headers, extensions=extensions
+            )
         )
-        answer = await client.send(request, stream=True, follow_redirects=False)
         async with aclosing(answer):
             await read_beginning(answer.aiter_raw(), MAX_ANSWER_BYTES)
         if answer.is_success:
