@@ -15,7 +15,7 @@ from app_server.handlers.errors import known_filing, thread_failures
 from app_server.handlers.serving import RequestContext
 from app_server.handlers.threads.stored import show_thread
 from app_server.handlers.views.turns import first_pages, started_turn
-from app_server.signals.wakes import shown_wake
+from app_server.signals.shown_wakes import shown_wake
 from app_server.threads.failures import InvalidThreadId, ThreadNotFound
 from app_server.threads.log.state import ThreadState
 from app_server.threads.operations import Operation

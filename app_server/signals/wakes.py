@@ -17,7 +17,6 @@ from typing import Literal
 import anyio
 import anyio.abc
 import anyio.to_thread
-from pydantic import TypeAdapter
 from pydantic_core import to_json
 
 from app_server.observability.log_context import start_apart
@@ -32,6 +31,7 @@ from app_server.signals.service import (
     Signals,
     TooManyWaiting,
 )
+from app_server.signals.shown_wakes import WakeEvents, signal_id, source_of
 from app_server.signals.watched_files import WatchedFiles, look_at, news_of
 from app_server.threads.failures import ThreadNotFound
 from app_server.threads.ledger import Entry, SignalLedger
@@ -42,7 +42,6 @@ from protocol.jsonrpc.errors import RpcError
 from protocol.signals.delivery import (
     Signal,
     SignalDeliverParams,
-    SignalError,
     SignalReceipt,
     ThreadSignalTarget,
     WakeMode,
@@ -51,9 +50,7 @@ from protocol.signals.delivery import (
 from protocol.signals.wakes import (
     FileWakeSource,
     ProcessWakeSource,
-    ThreadWakeChangedNotification,
     TimerWakeSource,
-    Wake,
     WakeSource,
 )
 
@@ -112,6 +109,7 @@ class Wakes:
         self._ports = ports
         self._tasks = tasks
         self._changed = anyio.Event()
+        self._events = WakeEvents(ledger, ports)
         self._files = WatchedFiles(tasks, self._changed)
         self._machine = socket.gethostname()
         self._followed = set[str]()
@@ -174,7 +172,7 @@ class Wakes:
             raise
         if command is not None:
             start_apart(self._tasks, self._follow, wake, command)
-        self._emit(wake, "armed")
+        self._events.tell(wake)
         self._changed.set()
         return wake
 
@@ -264,6 +262,7 @@ class Wakes:
         if self._last_ms is None or now_ms < self._last_ms:
             await anyio.to_thread.run_sync(self._store.clock_set_back, now_ms)
         self._last_ms = now_ms
+        await self._events.tell_of_others()
         settled, self._settled = self._settled, set()
         for wake_id in settled:
             wake = await anyio.to_thread.run_sync(self._store.find, wake_id)
@@ -403,7 +402,7 @@ class Wakes:
         )
         if not await anyio.to_thread.run_sync(self._store.move, wake, fired):
             return None
-        self._emit(fired, state)
+        self._events.tell(fired, wake)
         return fired
 
     async def _deliver(self, wake: StoredWake) -> None:
@@ -470,10 +469,7 @@ class Wakes:
             )
         if not await anyio.to_thread.run_sync(self._store.move, wake, after):
             return
-        if wake.state == "fired":
-            self._emit(wake, "delivered")
-        if after.state == "armed":
-            self._emit(after, "armed")
+        self._events.tell(after, wake)
 
     async def _give_up(self, wake: StoredWake, code: str, text: str) -> None:
         """End a wake whose thread cannot be told of it; what was lost stays so."""
@@ -495,25 +491,13 @@ class Wakes:
         )
         if not await anyio.to_thread.run_sync(self._store.move, wake, ended):
             return None
-        if wake.state != state:
-            self._emit(ended, state)
+        self._events.tell(ended, wake)
         return ended
 
     def _receipt_changed(self, receipt: SignalReceipt) -> None:
         if receipt.source == SOURCE and receipt.stage != "accepted":
             self._settled.add(receipt.signal_id.partition(":")[0])
             self._changed.set()
-
-    def _emit(self, wake: StoredWake, state: WakeState) -> None:
-        event = ThreadWakeChangedNotification(
-            thread_id=wake.thread_id,
-            wake_id=wake.id,
-            state=state,
-            at_ms=wake.changed_at_ms,
-            signal_id=signal_id(wake),
-            error=_error(wake),
-        )
-        self._ports.notifier.emit(wake.thread_id, event)
 
 
 async def _forget_old(store: WakeStore, clock: Clock) -> None:
@@ -537,38 +521,6 @@ def next_time(wake: StoredWake, now_ms: int) -> int | None:
     passed = max((now_ms - wake.at_ms) // wake.every_ms, 0)
     at_ms = wake.at_ms + (passed + 1) * wake.every_ms
     return None if source.until_ms is not None and at_ms > source.until_ms else at_ms
-
-
-_SOURCES: TypeAdapter[WakeSource] = TypeAdapter(WakeSource)
-
-
-def source_of(wake: StoredWake) -> WakeSource:
-    """Return the source of a wake as the wire has it."""
-    return _SOURCES.validate_json(wake.source)
-
-
-def shown_wake(wake: StoredWake) -> Wake:
-    """Return a wake as the wire has it."""
-    return Wake(
-        id=wake.id,
-        thread_id=wake.thread_id,
-        source=source_of(wake),
-        note=wake.note,
-        mode=wake.mode,
-        state=wake.state,
-        set_at_ms=wake.set_at_ms,
-        changed_at_ms=wake.changed_at_ms,
-        next_at_ms=wake.at_ms if wake.state == "armed" else None,
-        signal_id=signal_id(wake),
-        error=_error(wake),
-    )
-
-
-def signal_id(wake: StoredWake) -> str | None:
-    """Return the id of the last signal of a wake: of a repeated timer each time another one."""
-    if wake.fires == 0:
-        return None
-    return wake.id if wake.every_ms is None else f"{wake.id}:{wake.fires}"
 
 
 def _signal(wake: StoredWake) -> SignalDeliverParams:
@@ -601,12 +553,6 @@ def _end_of(command: ThreadCommand) -> str:
         f"Process {command.session_id} ({line}) exited with code {item.exit_code} after "
         f"{seconds:.1f} seconds. {shown}"
     )
-
-
-def _error(wake: StoredWake) -> SignalError | None:
-    if wake.error_code is None:
-        return None
-    return SignalError(code=wake.error_code, message=wake.error_message or "")
 
 
 def _shown(at_ms: int) -> str:

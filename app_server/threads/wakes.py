@@ -131,6 +131,9 @@ class WakeStore(Protocol):
     def find(self, wake_id: str) -> StoredWake | None:
         """Return one wake, or None."""
 
+    def open_of(self, thread_ids: Sequence[str]) -> Sequence[StoredWake]:
+        """Return the open wakes of some threads, in their order."""
+
     def page(
         self, thread_id: str | None, state: WakeState | None, cursor: str | None, limit: int
     ) -> WakePage:

@@ -2,9 +2,6 @@
 
 import os
 import signal as system_signals
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,44 +9,14 @@ import anyio
 import pytest
 
 from app_server.server import peers
-from tests.support.harness import WAIT_S, Served, WireClient, claim, serve
+from tests.support.harness import WAIT_S, WireClient, claim, serve
 from tests.support.model import Gate, ScriptedModel, says
 from tests.support.processes import running
 from tests.support.receiver.signals import deliver
 from tests.support.receiver.stages import stage, unload
+from tests.support.receiver.two_servers import two_servers
 
 LOOK_S = 0.05
-
-
-@dataclass
-class Two:
-    """Two servers on one home, and a client of each."""
-
-    model: ScriptedModel
-    asked: Served
-    """Is asked, and holds no thread."""
-    client: WireClient
-    holding: Served
-    holder: WireClient
-    """A client of the one that holds the thread."""
-    thread_id: str
-
-
-@asynccontextmanager
-async def two_servers(home: Path, *, holder_first: bool) -> AsyncIterator[Two]:
-    """Run two servers, one of which has a thread."""
-    model = ScriptedModel()
-    async with (
-        serve(home, model=model) as one,
-        serve(home, model=model) as other,
-        one.client() as first,
-        other.client() as second,
-    ):
-        holding, holder = (one, first) if holder_first else (other, second)
-        asked, client = (other, second) if holder_first else (one, first)
-        thread_id = await holder.start_thread()
-        await holder.turn(thread_id, "hello")
-        yield Two(model, asked, client, holding, holder, thread_id)
 
 
 async def read(client: WireClient, signal_id: str = "s1") -> Any:

@@ -19,7 +19,8 @@ from app_server.permissions.sandbox.policy import (
 from app_server.permissions.sandbox.roots import RootChanged, with_hidden_paths
 from app_server.rpc.dispatch import storage_failed
 from app_server.signals.recipients import NoRecipient
-from app_server.signals.wakes import NoProcess, WakeOver, WakeUnknown, shown_wake
+from app_server.signals.shown_wakes import shown_wake
+from app_server.signals.wakes import NoProcess, WakeOver, WakeUnknown
 from app_server.threads.failures import StoreUnavailable
 from app_server.threads.operations import operation_made_id
 from app_server.threads.wakes import TooManyWakes

@@ -9,6 +9,8 @@ from contextlib import AbstractContextManager
 from dataclasses import astuple, fields
 from typing import Any, Protocol
 
+from pydantic_core import to_json
+
 from app_server.threads.wakes import (
     KEEP_MS,
     MAX_FILES_OF_HOME,
@@ -77,6 +79,16 @@ class FileWakes:
         with self._file.transaction() as database:
             row = database.execute(f"{SELECT} WHERE id = ?", (wake_id,)).fetchone()
         return None if row is None else _wake(row)
+
+    def open_of(self, thread_ids: Sequence[str]) -> Sequence[StoredWake]:
+        """Return the open wakes of some threads, in their order."""
+        statement = (
+            f"{SELECT} WHERE thread_id IN (SELECT value FROM json_each(?)) AND {_OPEN} "
+            "ORDER BY number"
+        )
+        with self._file.transaction() as database:
+            rows = database.execute(statement, (to_json(thread_ids).decode(),)).fetchall()
+        return [_wake(row) for row in rows]
 
     def page(
         self, thread_id: str | None, state: WakeState | None, cursor: str | None, limit: int

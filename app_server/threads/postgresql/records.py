@@ -35,7 +35,8 @@ from app_server.threads.postgresql.database import (
 )
 from app_server.threads.postgresql.lists import CHANGED, WrittenRow, as_json
 from app_server.threads.postgresql.nodes import PostgresNodes, lease_lost
-from app_server.threads.postgresql.signals.ledger import BUMP, MOVED, ON_BUMPED, moves_of
+from app_server.threads.postgresql.signals.ledger import MOVED, moves_of
+from app_server.threads.postgresql.signals.version import BUMP, ON_BUMPED
 from app_server.threads.rows import ThreadRow, row_after, work_after
 from protocol.log.rollout import Record, render_record
 

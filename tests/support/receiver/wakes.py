@@ -1,11 +1,13 @@
 """Wakes of threads, as a client sets and follows them."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import anyio
 
 from app_server.runtime.clock import SystemClock
+from app_server.threads.ledger import SignalLedger
 from app_server.threads.wakes import StoredWake
 from protocol.signals.frame import END, OPENING
 from tests.support.harness import WAIT_S, WireClient
@@ -46,6 +48,33 @@ async def wake_is(client: WireClient, wake_id: str, state: str) -> Any:
         "thread/wake/changed", lambda p: p["wakeId"] == wake_id and p["state"] == state
     )
     return event["params"]
+
+
+async def states_to_delivered(client: WireClient, wake: Any) -> list[str]:
+    """Return which states of a wake a client hears of until it is delivered."""
+    states: list[str] = []
+    while states[-1:] != ["delivered"]:
+        event = (await client.until("thread/wake/changed"))[-1]["params"]
+        if event["wakeId"] == wake["id"]:
+            states.append(event["state"])
+    return states
+
+
+async def signals_of(client: WireClient, thread_id: str) -> list[str]:
+    """Return the ids of the signals of a thread, newest first."""
+    page = await client.call("signal/list", {"threadId": thread_id})
+    return [receipt["signalId"] for receipt in page["data"]]
+
+
+def fired_elsewhere(ledger: SignalLedger, wake: Any) -> None:
+    """Write that an armed wake has fired, as another server does. Blocks."""
+    armed = ledger.wakes.find(wake["id"])
+    assert armed is not None
+    now_ms = soon_ms(0)
+    fired = replace(
+        armed, state="fired", changed_at_ms=now_ms, fires=1, look_at_ms=now_ms, text="it is time"
+    )
+    assert ledger.wakes.move(armed, fired)
 
 
 async def wakes_of(client: WireClient, thread_id: str | None = None) -> list[Any]:

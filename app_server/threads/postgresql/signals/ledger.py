@@ -20,6 +20,7 @@ from app_server.threads.ledger import (
     parse_entry_cursor,
 )
 from app_server.threads.postgresql.database import Connection, Database, storable
+from app_server.threads.postgresql.signals.version import bump
 from app_server.threads.postgresql.signals.wakes import PostgresWakes
 from protocol.signals.delivery import OPEN_STAGES, SignalStage
 
@@ -52,10 +53,6 @@ WHERE signals.tenant = (SELECT current_tenant()) AND signals.source = given.sour
     AND signals.id = given.id AND {_OPEN} AND {_place("signals.stage")} = 0
 """
 """Moves signals that come into a history; takes what `moves_of` makes."""
-BUMP = """
-INSERT INTO ledgers AS kept (tenant, version) SELECT current_tenant(), 1"""
-"""Tells other servers of a write, with `ON_BUMPED` behind it."""
-ON_BUMPED = "ON CONFLICT (tenant) DO UPDATE SET version = kept.version + 1"
 
 
 def moves_of(marks: Sequence[Mapping[str, str]]) -> str:
@@ -92,7 +89,7 @@ class PostgresLedger:
         self._max_over = max_over
         self.wakes = PostgresWakes(database)
         with self._database.transaction() as connection:
-            _bump(connection)
+            bump(connection)
 
     def put(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Insert entries, or move those that are there; see SignalLedger.put."""
@@ -105,7 +102,7 @@ class PostgresLedger:
                     row = _row(connection, *entry.key)
                     ahead.append(_entry(row))
             if entries:
-                _bump(connection)
+                bump(connection)
         return ahead
 
     def find(self, source: str, signal_id: str) -> Entry | None:
@@ -177,10 +174,6 @@ class PostgresLedger:
 
     def close(self) -> None:
         """Do nothing: the store of threads closes the database."""
-
-
-def _bump(connection: Connection) -> None:
-    connection.execute(f"{BUMP} {ON_BUMPED}".encode())
 
 
 def _row(connection: Connection, source: str, signal_id: str) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import astuple, fields
 from typing import Any
 
 from app_server.threads.postgresql.database import Connection, Database, storable
+from app_server.threads.postgresql.signals.version import bump
 from app_server.threads.wakes import (
     KEEP_MS,
     MAX_FILES_OF_HOME,
@@ -55,18 +56,31 @@ class PostgresWakes:
         with self._database.transaction() as connection:
             _require_room(connection, wake)
             connection.execute(_INSERT.encode(), _values(wake))
+            bump(connection)
 
     def move(self, before: StoredWake, after: StoredWake) -> bool:
         """Replace a wake that is as `before` says; see WakeStore.move."""
         values = [*_values(after), before.id, before.state, before.fires]
         with self._database.transaction() as connection:
-            return connection.execute(_MOVE.encode(), values).rowcount > 0
+            if connection.execute(_MOVE.encode(), values).rowcount == 0:
+                return False
+            if (after.state, after.fires) != (before.state, before.fires):
+                bump(connection)
+        return True
 
     def find(self, wake_id: str) -> StoredWake | None:
         """Return one wake, or None."""
         with self._database.connection() as connection:
             row = connection.execute(f"{_SELECT} AND id = %s".encode(), (wake_id,)).fetchone()
         return None if row is None else _wake(row)
+
+    def open_of(self, thread_ids: Sequence[str]) -> Sequence[StoredWake]:
+        """Return the open wakes of some threads, in their order."""
+        statement = f"{_SELECT} AND thread_id = ANY(%s) AND {_OPEN} ORDER BY number"
+        with self._database.connection() as connection:
+            return [
+                _wake(row) for row in connection.execute(statement.encode(), [list(thread_ids)])
+            ]
 
     def page(
         self, thread_id: str | None, state: WakeState | None, cursor: str | None, limit: int
