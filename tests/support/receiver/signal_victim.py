@@ -1,8 +1,8 @@
 """A server that kills itself at one step of its work with signals; for tests of crashes.
 
-Its words are HOME WHERE NUMBER WHEN: WHERE is `ledger` or `log`,
-NUMBER counts its writes from the first signal on, WHEN is `before` or `after` the write. Prints its
-URL.
+Its words are HOME WHERE NUMBER WHEN: WHERE is `ledger` or `log`, or of wakes `armed` or `moved`,
+NUMBER counts its writes, those of the log from the first signal on, WHEN is `before` or `after` the
+write. Prints its URL.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.server.app import AppServer
 from app_server.server.settings import Settings
 from app_server.threads.files.ledger import Ledger
+from app_server.threads.files.wakes import FileWakes
 from app_server.threads.files.writers import LogWriter
 from app_server.transport.address import TcpAddress
 from tests.support.harness import REQUIREMENTS
@@ -25,11 +26,11 @@ from tests.support.harness import REQUIREMENTS
 def main() -> None:
     """Serve until the step is reached."""
     home, where, number, when = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
-    counts = {"ledger": 0, "log": 0}
+    counts = {"ledger": 0, "log": 0, "armed": 0, "moved": 0}
 
     def watch(kind: str, write: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*args: Any, **kwargs: Any) -> Any:
-            if kind == "ledger" or counts["ledger"]:
+            if kind != "log" or counts["ledger"]:
                 counts[kind] += 1
             due = kind == where and counts[kind] == number
             if due and when == "before":
@@ -43,6 +44,8 @@ def main() -> None:
 
     Ledger.put = watch("ledger", Ledger.put)  # type: ignore[method-assign]
     LogWriter.append = watch("log", LogWriter.append)  # type: ignore[method-assign]
+    FileWakes.add = watch("armed", FileWakes.add)  # type: ignore[method-assign]
+    FileWakes.move = watch("moved", FileWakes.move)  # type: ignore[method-assign]
     settings = Settings(
         home=home,
         requirements=home / REQUIREMENTS,

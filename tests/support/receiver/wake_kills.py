@@ -1,16 +1,29 @@
-"""Servers that are killed around the end of a process that wakes its thread."""
+"""Servers that are killed around the event that wakes a thread."""
 
+import os
 import signal
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import anyio
+from websockets.asyncio.client import connect
 
-from tests.support.harness import WireClient, serve, write_config
+from tests.support.forks import fork_program
+from tests.support.harness import WAIT_S, WireClient, serve, write_config
 from tests.support.model import ScriptedModel, calls, says
 from tests.support.processes import running
-from tests.support.receiver.wakes import set_wake, wakes_of
+from tests.support.receiver.wakes import (
+    reached,
+    set_timer,
+    set_wake,
+    signals_of,
+    soon_ms,
+    wakes_of,
+)
 from tests.support.turn_tools.turn_commands import SOON_MS, command
+from tests.support.wire.pipes import SocketPipe
 
 ACCESS = {"sandbox": "danger-full-access", "approvalPolicy": "never"}
 
@@ -67,3 +80,65 @@ async def over(client: WireClient, wake: Any) -> str:
                 if [one["stage"] for one in page["data"]][:1] not in ([], ["accepted"]):
                     return "lost"
             await anyio.sleep(0.02)
+
+
+Step: TypeAlias = tuple[str, str, str]
+"""Which write, the how manieth of its kind, before or after it; see signal_victim.py."""
+
+STEPS: Sequence[Step] = [
+    ("armed", "1", "after"),
+    ("moved", "1", "before"),
+    ("moved", "1", "after"),
+    ("ledger", "1", "after"),
+    ("log", "1", "before"),
+    ("log", "1", "after"),
+    ("ledger", "2", "after"),
+    ("moved", "2", "before"),
+    ("moved", "2", "after"),
+]
+"""Of a timer: it is armed, it fires, its signal is accepted and enters the log, it is settled."""
+
+
+async def timer_over_step(home: Path, step: Step) -> None:
+    """Kill a server at a step of a timer; its thread has one turn of it all the same."""
+    async with ScriptedModel().serve() as model:
+        async with serve(home, model=model) as served, served.client() as client:
+            thread_id = await client.start_thread()
+            await client.turn(thread_id, "begin")
+        await _die(home, thread_id, step)
+        for _ in range(2):
+            async with serve(home, model=model) as served, served.client() as client:
+                await client.call("thread/resume", {"threadId": thread_id})
+                (wake,) = await wakes_of(client, thread_id)
+                await reached(client, wake, "delivered")
+                await served.services.sessions.get(thread_id).slot.idle.wait()
+        async with serve(home, model=model) as served, served.client() as client:
+            await client.call("thread/resume", {"threadId": thread_id})
+            await client.turn(thread_id, "next")
+            texts = "\n".join(text for _, text in model.inputs())
+            assert texts.count(f'id: "{wake["id"]}"') == 1, texts
+            assert await signals_of(client, thread_id) == [wake["id"]]
+            # One that was killed is not begun again.
+            assert len(model.requests) in (2, 3)
+
+
+async def _die(home: Path, thread_id: str, step: Step) -> None:
+    """Set a timer at a server that dies at a step of it."""
+    victim = await fork_program(
+        "tests.support.receiver.signal_victim",
+        *(str(home), *step),
+        environment=os.environ,
+        folder=home,
+    )
+    try:
+        url = (await victim.stdout.readline()).decode().strip()
+        async with connect(url, proxy=None, open_timeout=WAIT_S, compression=None) as socket:
+            client = WireClient(SocketPipe(socket))
+            await client.initialize()
+            await client.call("thread/resume", {"threadId": thread_id})
+            with suppress(OSError, EOFError, anyio.EndOfStream, anyio.BrokenResourceError):
+                await set_timer(client, thread_id, soon_ms())
+            with anyio.fail_after(WAIT_S):
+                await victim.wait()
+    finally:
+        await victim.aclose()
