@@ -80,6 +80,17 @@ class LazySignals:
         """
         return self._wakes.value or await self._wakes.get()
 
+    async def end_wakes(self, thread_id: str, code: str, text: str) -> None:
+        """End the wakes of a thread that was deleted or archived; see Wakes.end_all.
+
+        What cannot be written now is only logged: such a wake ends when its time comes.
+        """
+        try:
+            if await self._store.exists():
+                await (await self.wakes()).end_all(thread_id, code, text)
+        except (OSError, LoadFailed) as exc:
+            logger.warning("wakes of thread %s end later: %s", thread_id, exc)
+
     async def _begin_wakes(self) -> "Wakes":
         signals, ledger = await self.get(), await self._ledger.get()
         wakes = (await load(_wakes))(ledger, signals, self._ports, self._tasks)

@@ -233,6 +233,22 @@ class Wakes:
             if (cancelled := await self._end(wake, "cancelled")) is not None:
                 return cancelled
 
+    async def end_all(self, thread_id: str, code: str, text: str) -> None:
+        """End the open wakes of a thread that was deleted or archived, with the error that says so.
+
+        Those on its processes are lost, as those have been ended with it; the others are cancelled.
+
+        Raises:
+            OSError: some may still be open; they end when their time comes.
+        """
+        while wakes := await anyio.to_thread.run_sync(self._store.open_of, [thread_id]):
+            for wake in wakes:
+                if wake.kind == "process" and wake.state == "armed":
+                    await self._lose(wake)
+                else:
+                    await self._give_up(wake, code, text)
+                self._files.end(wake.id)
+
     # The work.
 
     async def run(self) -> None:

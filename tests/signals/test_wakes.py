@@ -1,12 +1,17 @@
 """Wakes that clients set: timers, processes, files."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
+from app_server.threads.files.ledger import Ledger
+from app_server.threads.files.signals import ledger_path
+from app_server.threads.wakes import MAX_FILES_OF_HOME
+from protocol.log.rollout import ArchivedChanged
 from tests.support.files.full_disk import NO_BYTECODE, full_disk
 from tests.support.harness import WAIT_S, Served, WireClient, claim, serve, write_config
 from tests.support.model import ScriptedModel, calls, says
@@ -20,6 +25,7 @@ from tests.support.receiver.wakes import (
     set_timer,
     set_wake,
     soon_ms,
+    stored_timer,
     wake_is,
     wakes_of,
 )
@@ -137,22 +143,36 @@ async def test_a_clock_that_is_set_neither_loses_nor_doubles_a_timer(tmp_path: P
         thread_id = await client.start_thread()
         once = await set_timer(client, thread_id, soon_ms(HOUR_MS))
         every = await set_wake(client, thread_id, {"type": "timer", "everySecs": 3600})
+        row = {"type": "timer", "atMs": soon_ms(HOUR_MS + 500), "everySecs": 3600}
+        first = await set_wake(client, thread_id, row)
         clock.by_ms = -HOUR_MS
         await nudge(client, thread_id)
         # What repeats is one interval away, what has a time keeps it.
         times = {one["id"]: one["nextAtMs"] for one in await looked(client, every)}
         assert times[once["id"]] == once["nextAtMs"]
+        assert times[first["id"]] == first["nextAtMs"]
         assert abs(times[every["id"]] - (every["nextAtMs"] - HOUR_MS)) < 2 * WAIT_S * 1000
         clock.by_ms = HOUR_MS + 1000
-        await nudge(client, thread_id)
+        # By itself: nobody tells a server of it.
         await reached(client, once, "delivered")
-        await reached(client, every, "armed", signalId=f"{every['id']}:1")
-        for by_ms in (0, HOUR_MS):
-            clock.by_ms = by_ms
-            await nudge(client, thread_id)
+        await reached(client, first, "armed", signalId=f"{first['id']}:1")
+        fired = await reached(client, every, "armed", signalId=f"{every['id']}:1")
+        clock.by_ms = 0
+        await nudge(client, thread_id)
+        (near,) = [one for one in await looked(client, fired) if one["id"] == every["id"]]
+        assert near["nextAtMs"] <= clock.now_ms() + HOUR_MS
+        for wake in (every, first):
+            named = {"threadId": thread_id, "wakeId": wake["id"]}
+            await client.call("thread/wake/cancel", named)
+        clock.by_ms = 2 * HOUR_MS
+        last = await set_timer(client, thread_id, clock.now_ms() + 1500, mode="queue")
+        await reached(client, last, "delivered")
         await client.turn(thread_id, "go")
-        woken = [text for role, text in served.model.inputs() if role == "developer"]
-        assert len(woken) == 2
+        names = [once["id"], f"{first['id']}:1", f"{every['id']}:1", last["id"]]
+        with anyio.fail_after(WAIT_S):
+            while last["id"] not in (seen := texts_of_wakes(served)):
+                await anyio.sleep(0.01)
+        assert sorted(seen) == sorted(names)
 
 
 async def looked(client: WireClient, wake: Any) -> list[Any]:
@@ -197,12 +217,47 @@ async def test_a_wake_loads_its_thread(tmp_path: Path) -> None:
         await asked(served, 2)
 
 
+GONE = [("thread/archive", "threadArchived"), ("thread/delete", "threadNotFound")]
+
+
 @claim("wakes:threads")
-@pytest.mark.parametrize(
-    ("method", "code"),
-    [("thread/archive", "threadArchived"), ("thread/delete", "threadNotFound")],
-)
-async def test_a_wake_of_a_thread_that_is_gone_is_cancelled(
+@pytest.mark.parametrize(("method", "code"), GONE)
+async def test_a_thread_that_goes_takes_its_wakes_along_at_once(
+    tmp_path: Path, method: str, code: str
+) -> None:
+    file = {"type": "file", "path": str(tmp_path / "file"), "change": "created"}
+    async with serve(tmp_path / "home") as served, served.client() as client:
+        line = waiting_for(tmp_path / "go", "exit 0")
+        thread_id, (process_id,) = await with_process(served, client, line)
+        process = {"type": "process", "processId": process_id}
+        every = {"type": "timer", "everySecs": 3600}
+        for source in (process, file, every):
+            await set_wake(client, thread_id, source)
+        await anyio.to_thread.run_sync(_fill, tmp_path / "home")
+        other = await client.start_thread()
+        params = {"threadId": other, "source": file}
+        refusal = await client.refusal("thread/wake/set", params)
+        assert refusal.data["code"] == "tooManyWakes"
+        await client.call(method, {"threadId": thread_id})
+        found = [(one["state"], one["error"]["code"]) for one in await wakes_of(client, thread_id)]
+        assert found == [("cancelled", code), ("cancelled", code), ("lost", code)]
+        refusal = await client.refusal("thread/wake/set", timer(thread_id, soon_ms(HOUR_MS * 2)))
+        assert refusal.data["code"] == code
+        await set_wake(client, other, file)
+
+
+def _fill(home: Path) -> None:
+    """Have all wakes on files but one wait, of other threads. Blocks."""
+    ledger = Ledger(ledger_path(home))
+    for number in range(MAX_FILES_OF_HOME - 1):
+        wake = stored_timer(f"f{number}", None)
+        ledger.wakes.add(replace(wake, kind="file", thread_id=f"{number}"))
+    ledger.close()
+
+
+@claim("wakes:threads")
+@pytest.mark.parametrize(("method", "code"), GONE)
+async def test_a_wake_whose_server_died_with_the_end_of_its_thread_is_cancelled_in_time(
     tmp_path: Path, method: str, code: str
 ) -> None:
     clock = SetClock()
@@ -210,12 +265,15 @@ async def test_a_wake_of_a_thread_that_is_gone_is_cancelled(
         thread_id, other = await client.start_thread(), await client.start_thread()
         await client.turn(thread_id, "go")
         wake = await set_timer(client, thread_id, soon_ms(HOUR_MS))
-        await client.call(method, {"threadId": thread_id})
+        # Without what the handler does behind it.
+        if method == "thread/delete":
+            await served.services.sessions.delete(thread_id)
+        else:
+            record = ArchivedChanged(at_ms=clock.now_ms(), archived=True)
+            await served.services.sessions.archive(thread_id, record)
         clock.by_ms = HOUR_MS
         await nudge(client, other)
         assert (await reached(client, wake, "cancelled"))["error"]["code"] == code
-        refusal = await client.refusal("thread/wake/set", timer(thread_id, soon_ms(HOUR_MS * 2)))
-        assert refusal.data["code"] == code
         assert len(served.model.requests) == 1
 
 

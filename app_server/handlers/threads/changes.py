@@ -95,6 +95,8 @@ async def delete_thread(
     with thread_failures(thread_id, no_rollout(thread_id)):
         if await context.services.sessions.delete(thread_id):
             announce_unloaded(context.services.hub, thread_id)
+    signals = context.services.signals
+    await signals.end_wakes(thread_id, "threadNotFound", "the thread was deleted")
     event = ThreadDeletedNotification(thread_id=thread_id)
     context.after_answer(context.services.hub.broadcast, event)
     return ThreadDeleteResponse()
@@ -188,6 +190,8 @@ async def archive_thread(
     with thread_failures(thread_id, no_rollout(thread_id)):
         if await context.services.sessions.archive(thread_id, record):
             announce_unloaded(context.services.hub, thread_id)
+    signals = context.services.signals
+    await signals.end_wakes(thread_id, "threadArchived", "the thread was archived")
     event = ThreadArchivedNotification(thread_id=thread_id)
     context.after_answer(context.services.hub.broadcast, event)
     return ThreadArchiveResponse()
