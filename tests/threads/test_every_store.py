@@ -443,11 +443,15 @@ async def test_wakes_are_those_of_all_servers_and_one_moves_each(opened: Opener)
         waiting = replace(stored_timer("c", at_ms=None), kind="process", seen="make")
         for wake in (once, every, waiting):
             ledger.wakes.add(wake)
+        assert [wake.id for wake in theirs.wakes.open_of(["t", "other"])] == ["a", "b", "c"]
+        assert theirs.wakes.open_of(["other"]) == theirs.wakes.open_of([]) == []
         look = theirs.wakes.look(1000, 10)
         assert [numbered.id for numbered in look.due] == ["a"]
         assert (look.next_ms, [wake.id for wake in look.waiting]) == (61_000, ["c"])
         fired = replace(once, state="fired", fires=1, text="it is time", look_at_ms=2000)
+        known = ledger.version()
         assert theirs.wakes.move(once, fired)
+        assert ledger.version() != known
         assert not ledger.wakes.move(once, fired)
         found = ledger.wakes.find("a")
         assert found is not None
@@ -464,6 +468,7 @@ async def test_wakes_are_those_of_all_servers_and_one_moves_each(opened: Opener)
         with pytest.raises(InvalidCursor):
             theirs.wakes.page(None, None, "x", 1)
         assert theirs.wakes.move(fired, replace(fired, state="delivered", text=""))
+        assert [wake.id for wake in ledger.wakes.open_of(["t"])] == ["b", "c"]
         assert ledger.wakes.forget_old(KEEP_MS) == 0
         assert ledger.wakes.forget_old(KEEP_MS + 1001) == 1
         for number in range(MAX_FILES_OF_HOME):
