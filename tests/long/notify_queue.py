@@ -29,7 +29,8 @@ FROM generate_series(1, %s) AS number
 """
 ROWS = 20_000
 """Of one transaction; smaller ones at last, as one is refused as a whole."""
-WAIT_S = 60.0
+WAIT_S = 300.0
+"""For PostgreSQL to read and remove 8 GB, too: half a minute in memory, minutes on a busy disk."""
 QUIET_S = 12.0
 """After which a client would have heard what comes twice: two looks."""
 OF_LISTS = ("thread/started", "thread/name/updated", "thread/archived", "thread/deleted")
