@@ -63,7 +63,8 @@ async def test_requests_of_one_thread_at_once_share_its_own_budget(tmp_path: Pat
             *(budgets.reserve("turn", body, of_history=False) for _ in range(2)),
             return_exceptions=True,
         )
-        assert [type(outcome) for outcome in outcomes] == [Reservation, BudgetExceeded]
+        # Each reads the settings first, so either may come first.
+        assert {type(outcome) for outcome in outcomes} == {Reservation, BudgetExceeded}
 
 
 @claim("budgets:servers")
