@@ -412,7 +412,14 @@ def test_requests_about_a_thread_need_its_owner_or_the_store_alone() -> None:
     }
     # What these say of a thread is in the store, or with the account. A fork is begun where it is
     # asked for.
-    assert from_store == {"account/usage/read", "feedback/save", "signal/list", "thread/fork"}
+    assert from_store == {
+        "account/usage/read",
+        "feedback/save",
+        "signal/list",
+        "thread/fork",
+        "thread/wake/list",
+        "usage/read",
+    }
 
 
 async def test_an_ephemeral_thread_stays_in_its_node(tmp_path: Path, database_url: str) -> None:

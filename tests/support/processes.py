@@ -101,12 +101,15 @@ async def _watched(
     assert process.stderr is not None
     try:
         urls: list[str] = []
+        said = ""
         with anyio.fail_after(START_S):
             while len(urls) < addresses:
                 line = (await process.stderr.readline()).decode()
-                found = re.fullmatch(r"listening on: (\S+)\n", line)
-                assert found, line + (await process.stderr.read()).decode()
-                urls.append(found[1])
+                said += line
+                assert line, f"the server ended:\n{said}"
+                # With a database warnings may come first.
+                if found := re.fullmatch(r"listening on: (\S+)\n", line):
+                    urls.append(found[1])
         yield Running(process, urls)
     finally:
         if process.returncode is None:
