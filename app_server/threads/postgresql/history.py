@@ -48,9 +48,9 @@ _AHEAD = """
 SELECT CASE WHEN position > %(at)b THEN body
     ELSE substring(body FROM (%(at)b - position + 1)::integer FOR %(size)b::integer) END
 FROM records
-WHERE thread_id = %(thread)b AND position < %(at)b + %(size)b AND position >= (
+WHERE thread_id = %(thread)b AND position < %(at)b::bigint + %(size)b AND position >= (
     SELECT max(position) FROM records WHERE thread_id = %(thread)b AND position <= %(at)b
-) AND (position <= %(at)b OR position + octet_length(body) <= %(at)b + %(size)b)
+) AND (position <= %(at)b OR position + octet_length(body) <= %(at)b::bigint + %(size)b)
 ORDER BY position
 """
 _PUT_TURN = (

@@ -7,9 +7,13 @@ import psycopg
 import pytest
 
 from app_server.threads.history.outlining import MAX_PAGES, PAGE_CHARS, TextPages
+from app_server.threads.log.outline import ItemKind, ItemPlace
 from app_server.threads.postgresql import records
 from app_server.threads.postgresql.database import Connection, Database, OneConnection
+from app_server.threads.postgresql.history import DatabaseHistoryReader
 from app_server.threads.postgresql.records import DatabaseLog
+from protocol.log.rollout import ItemCompleted, render_record
+from protocol.turns.items import AgentMessageThreadItem
 
 pytestmark = pytest.mark.postgresql
 
@@ -68,6 +72,26 @@ def test_a_read_of_a_long_log_fetches_few_rows_beside_those_that_are_read(
     ).fetchone() or (None,)
     assert fetched is not None
     assert fetched < 2 * 2000
+
+
+@pytest.mark.parametrize("offset", [0, 16_000, 16_384, 20_000, 32_767, 32_768, 70_000])
+def test_item_is_read_wherever_it_stands_in_a_log(
+    connection: Connection, database_url: str, offset: int
+) -> None:
+    thread_id, content = filled(connection, [offset] if offset else [])
+    item = AgentMessageThreadItem(id="msg_1", text="ok")
+    body = render_record(ItemCompleted(at_ms=1, turn_id="t", item=item))
+    connection.execute(
+        "INSERT INTO records (thread_id, position, epoch, body) VALUES (%s, %s, 1, %s)",
+        (thread_id, len(content), body),
+    )
+    database = Database(database_url)
+    database.open()
+    try:
+        reader = DatabaseHistoryReader(database, thread_id)
+        assert reader.item(ItemPlace(len(content), len(body), ItemKind.AGENT)) == item
+    finally:
+        database.close()
 
 
 def test_what_was_said_in_a_long_log_takes_bounded_memory() -> None:
