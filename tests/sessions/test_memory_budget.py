@@ -42,6 +42,7 @@ async def test_diagnostics_show_what_the_server_does_and_keeps(tmp_path: Path) -
             "app.requests.in_flight",
             "core.threads.live",
             "app.connections",
+            "app.connections.of_nodes",
             "app.outbox.messages",
             "app.outbox.chars",
             "app.outbox.longest",

@@ -221,9 +221,11 @@ async def test_a_command_that_starts_while_its_thread_is_put_away_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start, go_on, started = LocalCommands.start, anyio.Event(), list[LocalCommand]()
+    runs = anyio.Event()
 
     async def start_late(*args: Any, **more: Any) -> LocalCommand:
         started.append(await start(*args, **more))
+        runs.set()
         await go_on.wait()
         return started[0]
 
@@ -235,6 +237,7 @@ async def test_a_command_that_starts_while_its_thread_is_put_away_is_stopped(
         monkeypatch.setattr(LocalCommands, "start", start_late)
         await shell(at, "echo up; exec sleep 1000")
         await at.client.wait_for("item/commandExecution/outputDelta")
+        await runs.wait()
         await at.client.call("thread/archive", {"threadId": at.thread_id})
         go_on.set()
         with anyio.fail_after(WAIT_S):
