@@ -14,7 +14,7 @@ REASONS = {
     "thread/resume streamId of a wrong type": "It does not know the member.",
     "thread/resume afterSeq of a wrong type": "It does not know the member.",
     "thread/* unloadAfterSecs of a wrong type": "It does not know the member.",
-    "thread/start budget of a wrong type": "It does not know the member.",
+    "thread/* budget of a wrong type": "It does not know the member.",
     "thread/start threadId of a wrong type": "It does not know the member.",
     "thread/unsubscribe unload of a wrong type": "It does not know the member.",
     "turn/* mcpMetaByServer of a wrong type": "It does not know the member.",
