@@ -479,6 +479,18 @@ async def test_a_process_of_another_thread_wakes_nobody(tmp_path: Path) -> None:
         assert await wakes_of(client) == []
 
 
+async def in_history(client: WireClient, signal_id: str) -> None:
+    """Wait until the signal of a wake is in the log of its thread."""
+    asked = {"source": "app-server wake", "id": signal_id}
+    with anyio.fail_after(WAIT_S):
+        while True:
+            message = await client.answer(await client.request("signal/read", asked))
+            stage = message.get("result", {}).get("receipt", {}).get("stage", "accepted")
+            if stage != "accepted":
+                return
+            await anyio.sleep(0.01)
+
+
 @claim("wakes:lost")
 async def test_a_process_that_its_server_took_along_is_lost_and_said_once(tmp_path: Path) -> None:
     home = tmp_path / "home"
@@ -491,6 +503,7 @@ async def test_a_process_that_its_server_took_along_is_lost_and_said_once(tmp_pa
         async with serve(home) as served, served.client() as client:
             await client.call("thread/resume", {"threadId": thread_id})
             found = await reached(client, wake, "lost")
+            await in_history(client, wake["id"])
             await client.turn(thread_id, "go on")
             texts = "\n".join(text for _, text in served.model.inputs())
             counts.append(texts.count(f'id: "{wake["id"]}"'))
