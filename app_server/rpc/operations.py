@@ -252,12 +252,20 @@ class Operations:
                 result = await call.handler(call.context, call.request)
             except RpcError as exc:
                 if exc.code in REFUSALS and not is_in_log():
-                    await anyio.to_thread.run_sync(ledger.forget, operation.id)
+                    await self._forget(ledger, operation)
                 elif call.spec.effect is ONCE:
                     # Nobody knows how far it came: it is not run again.
                     self._in_memory.keep(operation.id, exc)
                 raise
         return await self._keep(ledger, operation, call, result)
+
+    async def _forget(self, ledger: OperationLedger, operation: Operation) -> None:
+        """Free the id of an operation that was refused, and so had no effect."""
+        try:
+            await anyio.to_thread.run_sync(ledger.forget, operation.id)
+        except OSError as exc:
+            # The client is answered why it was refused all the same.
+            logger.warning("operation %s was refused, and keeps its id: %s", operation.id, exc)
 
     async def _keep(
         self,

@@ -1,6 +1,8 @@
 """Requests that their client named: one effect, and one answer, for every method that changes."""
 
+import errno
 import json
+import os
 import re
 import sqlite3
 import uuid
@@ -39,6 +41,20 @@ def test_the_page_has_every_method_that_changes_something_with_its_effect() -> N
     assert table == {
         name: spec.effect.value for name, spec in METHODS.items() if spec.effect is not READS
     }
+
+
+async def test_refusal_is_answered_where_its_id_cannot_be_freed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(ledger: FileOperationLedger, operation_id: str) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    async with serve(tmp_path) as served, served.client() as client:
+        monkeypatch.setattr(FileOperationLedger, "forget", fail)
+        params = {"threadId": str(uuid.uuid4()), "name": "a"}
+        plain = await client.refusal("thread/name/set", params)
+        refused = await client.refusal("thread/name/set", named(params))
+        assert (refused.code, refused.data) == (plain.code, plain.data)
 
 
 @claim("again:operation", "again:operation-taken")

@@ -3,6 +3,7 @@
 Source: docs/sending_again.md, "Ledger".
 """
 
+from app_server.threads.failures import StoreUnavailable
 from app_server.threads.operations import KEEP_MS, MAX_KEPT, Operation
 from app_server.threads.postgresql.database import Database
 from app_server.threads.postgresql.nodes import PostgresNodes
@@ -19,6 +20,8 @@ ON CONFLICT (tenant, id) DO NOTHING
 _FIND = "SELECT id, method, digest, at_ms, holder, is_done, answer FROM operations WHERE id = %s"
 _FINISH = "UPDATE operations SET is_done = true, answer = %s WHERE id = %s"
 _TAKE = "UPDATE operations SET holder = %s WHERE id = %s AND holder = %s AND NOT is_done"
+MAX_TRIES = 3
+"""To begin an operation that other servers begin and forget meanwhile."""
 _LIVES = "SELECT 1 FROM nodes WHERE id::text = %s AND NOT dead"
 
 
@@ -56,11 +59,16 @@ class PostgresOperationLedger:
         values = operation.id, operation.method, operation.digest, operation.at_ms, operation.holder
         with self._database.transaction() as connection:
             connection.execute(_OLD, (operation.at_ms - KEEP_MS, self._max_kept))
-            if connection.execute(_BEGIN, values).rowcount == 1:
-                return None
-            row = connection.execute(_FIND, (operation.id,)).fetchone()
-        # None: another server has forgotten it in between.
-        return operation if row is None else Operation(*row)
+            for _ in range(MAX_TRIES):
+                if connection.execute(_BEGIN, values).rowcount == 1:
+                    return None
+                row = connection.execute(_FIND, (operation.id,)).fetchone()
+                if row is not None:
+                    return Operation(*row)
+                # Another server has forgotten it in between: its id is free.
+        raise StoreUnavailable(
+            "an operation is begun and forgotten again and again", "databaseBusy", retriable=True
+        )
 
     def finish(self, operation_id: str, answer: str | None) -> None:
         """Note that an operation is done; see OperationLedger.finish."""

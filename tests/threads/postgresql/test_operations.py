@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from app_server.config.store_url import StoreUrl
+from app_server.threads.failures import StoreUnavailable
 from app_server.threads.nodes import ALONE
 from app_server.threads.operations import KEEP_MS, Operation
 from app_server.threads.postgresql.database import Database
@@ -18,6 +19,7 @@ from tests.support.again.cases import named
 from tests.support.again.dying import dying
 from tests.support.harness import claim, serve, write_config
 from tests.support.model import ScriptedModel
+from tests.support.postgresql import Cluster, name_of
 from tests.support.processes import running
 
 pytestmark = pytest.mark.postgresql
@@ -55,6 +57,21 @@ def test_an_operation_of_a_server_that_died_is_taken_over_once(database_url: str
         assert ledger.begin(operation) is None
         assert not other.is_living(operation.holder)
         assert [each.take_over(operation) for each in (ledger, other)] == [True, False]
+
+
+def test_operation_that_others_forget_again_and_again_is_not_taken_for_begun(
+    database_url: str, cluster: Cluster
+) -> None:
+    # What is inserted is gone at once.
+    cluster.administer(
+        "CREATE FUNCTION forget() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';"
+        "CREATE TRIGGER forget BEFORE INSERT ON operations FOR EACH ROW EXECUTE FUNCTION forget()",
+        name_of(database_url),
+    )
+    with opened(database_url) as ledger:
+        with pytest.raises(StoreUnavailable) as refused:
+            ledger.begin(Operation("op", "m", "d", 1, "one"))
+        assert (refused.value.reason, refused.value.retriable) == ("databaseBusy", True)
 
 
 @claim("again:operation")
