@@ -434,14 +434,21 @@ class GroupAppender:
         return failure_of(error)
 
     async def _connected(self) -> AsyncConnection:
+        self._require_open()
+        if self._connection is None or self._connection.closed:
+            connection = await self._database.connect_async(synced=self._synced)
+            if self._is_closed:
+                await connection.close()
+            self._require_open()
+            self._connection = connection
+            self.sessions += 1
+        return self._connection
+
+    def _require_open(self) -> None:
         if self._is_closed:
             # What is still under way would leave a connection open.
             text = "the store is closed"
             raise StoreUnavailable(text, "databaseUnavailable", retriable=True)
-        if self._connection is None or self._connection.closed:
-            self._connection = await self._database.connect_async(synced=self._synced)
-            self.sessions += 1
-        return self._connection
 
     async def aclose(self) -> None:
         """Close the connection; nothing is written any more."""

@@ -179,6 +179,40 @@ async def test_an_append_after_the_store_was_closed_opens_no_connection(database
             await asyncio.sleep(0.02)
 
 
+class _Slow(Database):
+    """A database whose connections are made when a test lets them, and are kept."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.is_asked, self.may_go_on = asyncio.Event(), asyncio.Event()
+        self.made: list[AsyncConnection] = []
+
+    async def connect_async(self, *, synced: bool = True) -> AsyncConnection:
+        self.is_asked.set()
+        await self.may_go_on.wait()
+        self.made.append(await super().connect_async(synced=synced))
+        return self.made[-1]
+
+
+async def test_connection_that_comes_after_the_store_was_closed_is_closed(
+    database_url: str,
+) -> None:
+    database = _Slow(database_url)
+    nodes = PostgresNodes(database, ALONE)
+    nodes.is_held, nodes.held_until = True, float("inf")
+    appender = GroupAppender(database, nodes, synced=True)
+    log = DatabaseLog(database, UUID(int=1))
+    writer = DatabaseWriter(log, 1, 0, Appenders(appender, appender), nodes)
+    async with asyncio.timeout(WAIT_S):
+        append = asyncio.create_task(writer.append([named(1)], begin(created()), sync=True))
+        await database.is_asked.wait()
+        await appender.aclose()
+        database.may_go_on.set()
+        (end,) = await asyncio.gather(append, return_exceptions=True)
+    assert isinstance(end, StoreUnavailable)
+    assert [connection.closed for connection in database.made] == [True]
+
+
 async def test_an_append_whose_caller_was_cancelled_holds_up_no_other(database_url: str) -> None:
     async with opened(database_url) as store:
         threads = [await store.create(created()) for _ in range(4)]
