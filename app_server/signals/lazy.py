@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 import anyio
@@ -17,7 +16,7 @@ from app_server.turns.server_context import WakeRefused
 
 if TYPE_CHECKING:
     from app_server.signals.service import Signals
-    from app_server.signals.wakes import Wakes
+    from app_server.signals.wakes import Wakes, WakesOfModels
 
 
 logger = logging.getLogger(__name__)
@@ -135,19 +134,19 @@ class ModelWakes:
 
     async def at_time(self, thread_id: str, at_ms: int, note: str) -> None:
         """Have a turn begin at a time; see TurnWakes."""
-        wakes = await self._wakes()
-        await (await load(_model_wakes)).set_timer(wakes, thread_id, at_ms, note)
+        await (await self._opened()).at_time(thread_id, at_ms, note)
 
     async def at_exit(self, thread_id: str, session_id: str, note: str) -> None:
         """Have a turn begin when a command ends; see TurnWakes."""
-        wakes = await self._wakes()
-        await (await load(_model_wakes)).set_on_exit(wakes, thread_id, session_id, note)
+        await (await self._opened()).at_exit(thread_id, session_id, note)
 
-    async def _wakes(self) -> "Wakes":
+    async def _opened(self) -> "WakesOfModels":
         try:
-            return await self.signals.wakes()
+            return (await load(_of_models))(await self.signals.wakes())
         except OSError as exc:
             raise WakeRefused("the wake cannot be stored") from exc
+        except LoadFailed as exc:
+            raise WakeRefused("what sets wakes cannot be loaded now") from exc
 
 
 def _service() -> "type[Signals]":
@@ -162,7 +161,7 @@ def _wakes() -> "type[Wakes]":
     return Wakes
 
 
-def _model_wakes() -> ModuleType:
-    from app_server.signals import model_wakes
+def _of_models() -> "type[WakesOfModels]":
+    from app_server.signals.wakes import WakesOfModels
 
-    return model_wakes
+    return WakesOfModels

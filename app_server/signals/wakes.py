@@ -36,8 +36,16 @@ from app_server.signals.watched_files import WatchedFiles, look_at, news_of
 from app_server.threads.failures import ThreadNotFound
 from app_server.threads.ledger import Entry, SignalLedger
 from app_server.threads.operations import made_id
-from app_server.threads.wakes import SOURCE, Look, StoredWake, WakePage, WakeStore
+from app_server.threads.wakes import (
+    SOURCE,
+    Look,
+    StoredWake,
+    TooManyWakes,
+    WakePage,
+    WakeStore,
+)
 from app_server.turns.commands import ThreadCommand
+from app_server.turns.server_context import WakeRefused
 from protocol.jsonrpc.errors import RpcError
 from protocol.signals.delivery import (
     Signal,
@@ -573,3 +581,31 @@ def _end_of(command: ThreadCommand) -> str:
 
 def _shown(at_ms: int) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+# What models ask.
+
+
+class WakesOfModels:
+    """Wakes that models set for their own threads; see TurnWakes."""
+
+    def __init__(self, wakes: Wakes) -> None:
+        self._wakes = wakes
+
+    async def at_time(self, thread_id: str, at_ms: int, note: str) -> None:
+        """Have a turn begin at a time; see TurnWakes.at_time."""
+        await self._set(thread_id, TimerWakeSource(at_ms=at_ms), note)
+
+    async def at_exit(self, thread_id: str, session_id: str, note: str) -> None:
+        """Have a turn begin when a command ends; see TurnWakes.at_exit."""
+        await self._set(thread_id, ProcessWakeSource(process_id=session_id), note)
+
+    async def _set(self, thread_id: str, source: WakeSource, note: str) -> None:
+        try:
+            await self._wakes.set(thread_id, source, note)
+        except (NoRecipient, TooManyWakes) as exc:
+            raise WakeRefused(str(exc)) from exc
+        except NoProcess as exc:
+            raise WakeRefused("its session has ended") from exc
+        except OSError as exc:
+            raise WakeRefused("the wake cannot be stored") from exc
