@@ -18,33 +18,24 @@ from tests.support.processes import EXECUTABLE, START_S, run_cli
 pytestmark = pytest.mark.process
 
 
-@claim("process:demo", "apps:demo")
+@claim(*("process:demo", "process:demo-unattended"), *("apps:demo", "signals:demo", "tools:demo"))
 @pytest.mark.slow
-def test_the_demo_of_apps_checks_every_step(tmp_path: Path) -> None:
-    result = run_cli("demo", "--apps", TMPDIR=str(tmp_path))
+@pytest.mark.parametrize(
+    ("words", "checks"),
+    [
+        ([], 15),
+        (["--apps"], 12),
+        (["--signals"], 10),
+        (["--tools"], 17),
+        (["--unattended"], 15),
+    ],
+)
+def test_demo_checks_every_step(tmp_path: Path, words: list[str], checks: int) -> None:
+    result = run_cli("demo", *words, TMPDIR=str(tmp_path))
     assert result.returncode == 0, result.stdout + result.stderr
     assert result.stderr == ""
-    assert result.stdout.endswith("All 12 checks hold.\n")
-    assert not list(tmp_path.iterdir())
-
-
-@claim("process:demo", "signals:demo")
-@pytest.mark.slow
-def test_the_demo_of_signals_checks_every_step(tmp_path: Path) -> None:
-    result = run_cli("demo", "--signals", TMPDIR=str(tmp_path))
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stderr == ""
-    assert result.stdout.endswith("All 10 checks hold.\n")
-    assert not list(tmp_path.iterdir())
-
-
-@claim("process:demo", "tools:demo")
-@pytest.mark.slow
-def test_the_demo_of_tools_checks_every_step(tmp_path: Path) -> None:
-    result = run_cli("demo", "--tools", TMPDIR=str(tmp_path))
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stderr == ""
-    assert result.stdout.endswith("All 17 checks hold.\n")
+    assert result.stdout.endswith(f"All {checks} checks hold.\n")
+    assert "\033" not in result.stdout
     assert not list(tmp_path.iterdir())
 
 
@@ -55,18 +46,6 @@ def test_one_demo_is_shown_at_a_time() -> None:
         "demo shows one thing at a time: --apps or --fleet or --signals or --tools or --unattended"
         in result.stderr
     )
-
-
-@claim("process:demo")
-@pytest.mark.slow
-def test_the_demo_checks_every_step(tmp_path: Path) -> None:
-    result = run_cli("demo", TMPDIR=str(tmp_path))
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stderr == ""
-    assert "failed" not in result.stdout.replace("The build of main has failed.", "")
-    assert result.stdout.endswith("All 15 checks hold.\n")
-    assert "\033" not in result.stdout
-    assert not list(tmp_path.iterdir())
 
 
 def test_the_client_of_the_readme_works(tmp_path: Path) -> None:

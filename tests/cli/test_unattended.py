@@ -1,4 +1,4 @@
-"""The demo and the recipes of docs/unattended.md, as a user runs them."""
+"""The recipes of docs/unattended.md, as a user runs them."""
 
 import asyncio
 import os
@@ -11,24 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.harness import WAIT_S, claim, environment_without, serve
+from tests.support.harness import WAIT_S, environment_without, serve
 from tests.support.notifications.receiver import Receiver, rendered, write_secret
 from tests.support.paths import ROOT
-from tests.support.processes import EXECUTABLE, run_cli
+from tests.support.processes import EXECUTABLE
 
 pytestmark = pytest.mark.process
 
 PAGE = (ROOT / "docs" / "unattended.md").read_text()
-
-
-@claim("process:demo", "process:demo-unattended")
-@pytest.mark.slow
-def test_demo_of_an_unattended_thread_checks_every_step(tmp_path: Path) -> None:
-    result = run_cli("demo", "--unattended", TMPDIR=str(tmp_path))
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert result.stderr == ""
-    assert result.stdout.endswith("All 15 checks hold.\n")
-    assert not list(tmp_path.iterdir())
 
 
 async def run_recipe(home: Path, start: str, **variables: str) -> str:
