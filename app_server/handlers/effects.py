@@ -15,6 +15,7 @@ from app_server.handlers.errors import known_filing, thread_failures
 from app_server.handlers.serving import RequestContext
 from app_server.handlers.threads.stored import show_thread
 from app_server.handlers.views.turns import first_pages, started_turn
+from app_server.signals.service import SignalUnknown
 from app_server.signals.shown_wakes import shown_wake
 from app_server.threads.failures import InvalidThreadId, ThreadNotFound
 from app_server.threads.log.state import ThreadState
@@ -251,7 +252,7 @@ async def _recalled(context: RequestContext, request: Any, _: Operation) -> Wire
     signals = await context.services.signals.get()
     try:
         entry = await signals.read(request.source, request.id)
-    except Exception:  # noqa: BLE001 - the method says what is wrong
+    except SignalUnknown:
         return None
     answer: WireModel = METHODS[context.method].result(receipt=entry.receipt())
     return answer if entry.stage == "recalled" else None

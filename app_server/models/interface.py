@@ -171,7 +171,7 @@ class ModelFailure(Exception):
         self.is_cut_short = False
         """Whether the response was as long as it may be."""
         self.usage: TokenUsageBreakdown | None = None
-        """What the model says that the failed call has used."""
+        """Tokens of the failed call, as the model reports them."""
         self.names_bound = False
         """Whether the refusal is about the bound of the response, `max_output_tokens`."""
         self.sends_again = False

@@ -7,7 +7,8 @@ import base64
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -62,7 +63,7 @@ class Target:
 
     kind: Kind
     label: str
-    """What it is called in logs and lists: nothing that may be a secret."""
+    """Name in logs and lists, without anything that may be a secret."""
     events: frozenset[str]
     threads: frozenset[str] = frozenset()
     """Ids or names; empty: all."""
@@ -105,25 +106,36 @@ def read_notifications(config: Config) -> NotificationSettings:
     """Read the receivers; an entry that cannot be used is left out. Blocks: it looks at files."""
     errors: list[ConfigError] = []
 
-    def lenient(read: Callable[[], Any]) -> Any:
-        try:
-            return read()
-        except ConfigError as exc:
-            errors.append(exc)
-            return None
-
     view = config.view()
-    hosts = lenient(lambda: _hosts(view)) or frozenset()
-    targets = [lenient(lambda: _notify(view))]
-    entries = lenient(lambda: list(view.items("notifications"))) or []
+    hosts: frozenset[str] = frozenset()
+    targets: list[Target | None] = []
+    entries: list[str | ConfigView] = []
+    link = None
+    with _collected(errors):
+        hosts = _hosts(view)
+    with _collected(errors):
+        targets.append(_notify(view))
+    with _collected(errors):
+        entries = list(view.items("notifications"))
     for number, entry in enumerate(entries, 1):
         if number > MAX_TARGETS:
             text = f"`notifications` has more than {MAX_TARGETS} entries; the others are left out"
             errors.append(view.error(text, "notifications"))
             break
-        targets.append(lenient(lambda: _target(entry, number, hosts)))  # noqa: B023 - runs now
-    link = lenient(lambda: _link(view))
+        with _collected(errors):
+            targets.append(_target(entry, number, hosts))
+    with _collected(errors):
+        link = _link(view)
     return NotificationSettings([target for target in targets if target is not None], link, errors)
+
+
+@contextmanager
+def _collected(errors: list[ConfigError]) -> Iterator[None]:
+    """Collect an error of the settings, and go on behind the context."""
+    try:
+        yield
+    except ConfigError as exc:
+        errors.append(exc)
 
 
 def _notify(view: ConfigView) -> Target | None:

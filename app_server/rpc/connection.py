@@ -216,7 +216,7 @@ class RunningRequests:
     def __init__(self) -> None:
         self._scopes: set[anyio.CancelScope] = set()
         self._next: asyncio.Future[Work | None] | None = None
-        """What a task without a request waits for: one, or None, which ends it."""
+        """The next request of a task that waits for one; None ends the task."""
         self._is_last = False
         """No further request is started."""
 

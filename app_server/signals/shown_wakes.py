@@ -67,7 +67,7 @@ def _steps(wake: StoredWake) -> Sequence[WakeState]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _LastEvent:
     """How far clients know a wake."""
 
     thread_id: str
@@ -76,8 +76,8 @@ class _Told:
     is_open: bool
 
 
-def _told_of(wake: StoredWake) -> _Told:
-    return _Told(wake.thread_id, (wake.fires, _ORDER.index(wake.state)), wake.is_open)
+def _told_of(wake: StoredWake) -> _LastEvent:
+    return _LastEvent(wake.thread_id, (wake.fires, _ORDER.index(wake.state)), wake.is_open)
 
 
 class WakeEvents:
@@ -86,7 +86,7 @@ class WakeEvents:
     def __init__(self, ledger: SignalLedger, ports: SignalPorts) -> None:
         self._ledger = ledger
         self._ports = ports
-        self._told: dict[str, _Told] = {}
+        self._told: dict[str, _LastEvent] = {}
         """By ids of wakes: open ones of loaded threads, and what ended since the last look."""
         self._threads = set[str]()
         """Loaded at the last look."""

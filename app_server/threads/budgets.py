@@ -21,7 +21,7 @@ MIN_OUTPUT_TOKENS = 256
 
 @dataclass(frozen=True, slots=True)
 class BudgetClaim:
-    """What a request takes of one limit: something for its input, and for each token of output."""
+    """Claim of a request on one limit: a part for its input, and one for each token of output."""
 
     scope: Scope
     name: str | None
@@ -33,7 +33,7 @@ class BudgetClaim:
 
     @property
     def key(self) -> "Key":
-        """What all claims on the same limit have."""
+        """Key of the limit, the same for all claims on it."""
         return self.scope, self.name or "", self.unit
 
     def room(self, used: int) -> int | None:
@@ -54,7 +54,7 @@ class ClaimRefused:
 
     claim: BudgetClaim
     used: int
-    """What was counted, and what requests under way may still take."""
+    """Counted so far, with what requests under way have reserved."""
 
 
 def granted_output(claims: Sequence[tuple[BudgetClaim, int]], most: int) -> int | ClaimRefused:

@@ -98,7 +98,7 @@ class OperationStore(Protocol):
 class _Running:
     operation: Operation
     is_marked: bool
-    """Whether what is appended to logs carries its mark."""
+    """Whether appends to logs carry its mark."""
     is_again: bool
     """Whether it was begun before, and cut off."""
     is_in_log: bool = False

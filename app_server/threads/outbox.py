@@ -138,7 +138,7 @@ class NotificationOutbox(Protocol):
         """End a target: all that waits for it is dead, and what is put later is passed over."""
 
     def enable(self, target: str) -> None:
-        """Let a target be used again."""
+        """Enable a receiver again that was disabled."""
 
     def disabled(self) -> Mapping[str, str]:
         """Return the reason of each disabled target."""

@@ -123,7 +123,9 @@ async def test_a_kill_at_the_end_of_a_turn_loses_no_notification(tmp_path: Path)
 
 @claim("notifications:crash", "notifications:resolved")
 @pytest.mark.process
-async def test_a_turn_and_a_question_that_die_with_their_server_are_told(tmp_path: Path) -> None:
+async def test_turn_and_question_that_die_with_their_server_have_notifications(
+    tmp_path: Path,
+) -> None:
     events = ("approvalRequested", *ENDS)
     async with Receiver().serve() as receiver, ScriptedModel().serve() as model:
         escalated = {"sandbox_permissions": "require_escalated", "justification": "May I?"}

@@ -448,7 +448,7 @@ async def test_the_receiver_of_the_documentation_verifies_and_counts_once(tmp_pa
     assert line == b"turnCompleted None None\n"
 
 
-async def test_dead_signals_lost_wakes_and_budgets_are_told(tmp_path: Path) -> None:
+async def test_dead_signals_lost_wakes_and_budgets_have_notifications(tmp_path: Path) -> None:
     events = ("signalDead", "wakeLost", "budgetReached")
     async with Receiver().serve() as receiver:
         document = {"notifications": [receiver.entry(tmp_path, *events)]}

@@ -188,7 +188,7 @@ class FileOutbox:
             database.execute(f"{_BURY} AND target = ?", (at_ms, reason, target))
 
     def enable(self, target: str) -> None:
-        """Let a target be used again."""
+        """Enable a receiver again that was disabled."""
         with self._open() as database:
             database.execute("DELETE FROM disabled WHERE target = ?", (target,))
 

@@ -52,8 +52,8 @@ Source: https://www.postgresql.org/docs/15/errcodes-appendix.html.
 """
 _UNAVAILABLE_CLASSES = ("08", "57P")
 _TOO_MANY = re.compile(r"too many (clients|connections)|remaining connection slots are reserved")
-"""What PostgreSQL says to a connection beyond its bounds, where it speaks English. libpq has no
-SQLSTATE of a connection that was refused; in another language it is `databaseUnavailable`."""
+"""Text of the refusal of a connection beyond PostgreSQL's bounds, in English. libpq has no SQLSTATE
+of a connection that was refused; in another language it is `databaseUnavailable`."""
 
 
 TODO = (

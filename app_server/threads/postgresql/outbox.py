@@ -166,7 +166,7 @@ class PostgresOutbox:
             connection.execute(f"{_BURY} AND target = %s".encode(), (at_ms, reason, target))
 
     def enable(self, target: str) -> None:
-        """Let a target be used again."""
+        """Enable a receiver again that was disabled."""
         with self._database.connection() as connection:
             connection.execute(
                 f"DELETE FROM notification_targets_disabled WHERE {_OWN} AND target = %s".encode(),
