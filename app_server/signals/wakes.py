@@ -252,6 +252,7 @@ class Wakes:
         while wakes := await anyio.to_thread.run_sync(self._store.open_of, [thread_id]):
             for wake in wakes:
                 if wake.kind == "process" and wake.state == "armed":
+                    # Open until its thread is told, which the next round finds gone.
                     await self._lose(wake)
                 else:
                     await self._give_up(wake, code, text)
@@ -348,7 +349,9 @@ class Wakes:
             elif wake.id not in self._followed and not await self._signals.is_held_elsewhere(
                 wake.thread_id
             ):
-                await self._lose(wake)
+                lost = await self._lose(wake)
+                if lost is not None:
+                    await self._deliver(lost)
 
     async def _look_at_file(self, wake: StoredWake) -> None:
         source = source_of(wake)
@@ -381,7 +384,9 @@ class Wakes:
         while True:
             try:
                 if command.is_cut_off:
+                    # Its thread is being put away: a signal would load it again. A look tells it.
                     await self._lose(wake)
+                    self._changed.set()
                 elif (fired := await self._fire(wake, _end_of(command))) is not None:
                     await self._deliver(fired)
                 break
@@ -391,8 +396,8 @@ class Wakes:
                 await anyio.sleep(MIN_RETRY_MS / 1000)
         self._followed.discard(wake.id)
 
-    async def _lose(self, wake: StoredWake) -> None:
-        """Note that a process is gone whose end nobody has seen, and tell its thread.
+    async def _lose(self, wake: StoredWake) -> StoredWake | None:
+        """Write that a process is gone whose end nobody has seen; None: it is written already.
 
         Raises:
             OSError: the store cannot be written.
@@ -403,9 +408,7 @@ class Wakes:
             f"Process {source.process_id} ({wake.seen}) is gone: its server, or its thread, "
             "was put away while it ran. Nobody knows how far it came."
         )
-        lost = await self._fire(wake, text, "lost")
-        if lost is not None:
-            await self._deliver(lost)
+        return await self._fire(wake, text, "lost")
 
     async def _fire(
         self, wake: StoredWake, text: str, state: Literal["fired", "lost"] = "fired"

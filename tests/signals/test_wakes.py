@@ -226,7 +226,9 @@ async def test_a_thread_that_goes_takes_its_wakes_along_at_once(
     tmp_path: Path, method: str, code: str
 ) -> None:
     file = {"type": "file", "path": str(tmp_path / "file"), "change": "created"}
-    async with serve(tmp_path / "home") as served, served.client() as client:
+    # However long the end of the thread takes, no look comes in between.
+    clock = SetClock(soon_ms(0))
+    async with serve(tmp_path / "home", clock=clock) as served, served.client() as client:
         line = waiting_for(tmp_path / "go", "exit 0")
         thread_id, (process_id,) = await with_process(served, client, line)
         process = {"type": "process", "processId": process_id}
@@ -509,6 +511,28 @@ async def test_a_process_that_its_server_took_along_is_lost_and_said_once(tmp_pa
             counts.append(texts.count(f'id: "{wake["id"]}"'))
             assert 'type: "ProcessLost"' in texts
     assert (found["id"], counts) == (wake["id"], [1, 1])
+
+
+@claim("wakes:lost")
+async def test_a_thread_that_is_put_away_is_told_of_its_process_by_the_next_look(
+    tmp_path: Path,
+) -> None:
+    # What tells it at once would load it again while it is deleted, or put away.
+    clock = SetClock(soon_ms(0))
+    async with serve(tmp_path / "home", clock=clock) as served, served.client() as client:
+        line = waiting_for(tmp_path / "go", "exit 0")
+        thread_id, (process_id,) = await with_process(served, client, line)
+        wake = await set_wake(client, thread_id, {"type": "process", "processId": process_id})
+        await unload(served, thread_id)
+        await wake_is(client, wake["id"], "lost")
+        # Time enough for what would not wait for the clock.
+        for _ in range(100):
+            (lost,) = await wakes_of(client, thread_id)
+        clock.by_ms = HOUR_MS
+        turn = await client.wait_for("turn/started", lambda p: p["threadId"] == thread_id)
+        started_at = turn["params"]["turn"]["startedAt"]
+        assert (lost["state"], started_at) == ("lost", clock.now_ms() // 1000)
+        await in_history(client, wake["id"])
 
 
 # Files.

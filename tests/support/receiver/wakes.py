@@ -16,14 +16,15 @@ HOUR_MS = 3_600_000
 
 
 class SetClock(SystemClock):
-    """The machine's clock, set forward by some milliseconds, or back."""
+    """The machine's clock, set forward by some milliseconds, or back, or stopped at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, stopped_ms: int | None = None) -> None:
         self.by_ms = 0
+        self.stopped_ms = stopped_ms
 
     def now_ms(self) -> int:
         """Return Unix milliseconds."""
-        return super().now_ms() + self.by_ms
+        return (super().now_ms() if self.stopped_ms is None else self.stopped_ms) + self.by_ms
 
 
 def soon_ms(after_ms: int = 1500) -> int:
