@@ -162,7 +162,15 @@ class SnakeOneOf(OneOf):
 
 
 class UnknownVariant(WireModel, extra="allow"):
-    """An alternative that a newer peer has and we do not: kept whole."""
+    """An alternative that a newer peer has and we do not: kept whole, in `model_extra`.
+
+    The members that tell alternatives apart are None here, whatever was sent under their names:
+    so type checkers narrow an open union by them as they do a closed one.
+    """
+
+    type: ClassVar[None] = None
+    mode: ClassVar[None] = None
+    handler_type: ClassVar[None] = None
 
 
 T = TypeVar("T")

@@ -281,5 +281,5 @@ def test_lines_in_another_form_are_read_in_full(index: HistoryIndex, tmp_path: P
     assert load_state(FileLog(foreign)) == load_state(FileLog(path)) == whole(path)
     with FileHistoryReader(index, THREAD, foreign) as reader:
         page = turns_page(reader, HistoryQuery(THREAD, 9, ascending=True), "summary")
-        shown = [[item.type for item in one.items] for one in page.turns]  # type: ignore[union-attr]
+        shown = [[item.type for item in one.items] for one in page.turns]
     assert shown == [["userMessage", "agentMessage"], ["userMessage", "agentMessage"], []]
