@@ -36,6 +36,7 @@ from app_server.models.interface import (
     error_object,
     idle,
     known_failure,
+    names_bound,
     with_status,
 )
 from app_server.models.response_stream import event_batches
@@ -350,14 +351,10 @@ def _model_errors() -> Iterator[None]:
         raise broken(str(exc) or type(exc).__name__) from exc
 
 
-_BOUNDS = re.compile(r"max_(?:output_|completion_)?tokens|in the completion\b")
-"""How providers name the bound of a response that they refuse, or add to the input of a request."""
-
-
 def _refused(response: httpx.Response, body: bytes) -> ModelFailure:
     failure = _described(response, body)
     is_bad = response.status_code in (400, 422)
-    failure.names_bound = is_bad and _BOUNDS.search(body.decode(errors="replace")) is not None
+    failure.names_bound = is_bad and names_bound(body.decode(errors="replace"))
     return failure
 
 

@@ -5,12 +5,13 @@ for servers on one's own machine the sources of llama.cpp (`exceed_context_size_
 (its words for the same).
 """
 
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypeAlias
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from app_server.runtime.http.event_stream import SseEvent
 from protocol.model import Json, JsonObject, WireModel
@@ -301,10 +302,29 @@ def known_failure(error: JsonObject) -> ModelFailure | None:
     return None
 
 
+_BOUNDS = re.compile(r"max_(?:output_|completion_)?tokens|in the completion\b")
+"""How providers name the bound of a response that they refuse, or add to the input of a request."""
+
+
+def names_bound(text: str) -> bool:
+    """Whether the text of a refusal names the bound of the response, `max_output_tokens`."""
+    return _BOUNDS.search(text) is not None
+
+
 def reported(error: JsonObject) -> ModelFailure:
     """Make the failure that a stream reports, after it had begun with success."""
-    if (known := known_failure(error)) is not None:
-        return known
+    failure = known_failure(error) or _unnamed(error)
+    # Limits of usage may name it too, and are not about the request.
+    is_of_request = failure.kind in (
+        "badRequest",
+        "contextWindowExceeded",
+        "responseStreamDisconnected",
+    )
+    failure.names_bound = is_of_request and names_bound(to_json(error).decode())
+    return failure
+
+
+def _unnamed(error: JsonObject) -> ModelFailure:
     code = error.get("code")
     text = error.get("message")
     message = text if isinstance(text, str) and text else "the model failed without a reason"

@@ -362,6 +362,8 @@ class UsageRecorded(RecordBase):
     """None: there was no request."""
     usage: TokenUsageBreakdown | None = absent_if_none()
     """None: the model has not reported it."""
+    history_items: Int64 | None = absent_if_none()
+    """Items of the thread's history that the request had, if a budget held."""
     model_ms: Int64 = 0
     tool_ms: Int64 = 0
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from app_server.sessions.turn import MORE_BUDGET, OUT_OF_BUDGET
-from app_server.threads.budgets import MIN_OUTPUT_TOKENS
 from app_server.turns.usage.budgets import MAX_OUTPUT_TOKENS, UNBOUNDED_TOKENS
 from tests.support.harness import WireClient, claim, serve, write_config
 from tests.support.model import Refusal, ScriptedModel, calls, says
@@ -94,8 +93,8 @@ async def test_a_response_has_the_room_that_is_left_and_no_more(tmp_path: Path) 
         model.scripts.append(using(says("two"), 30, "incomplete"))
         turn = await client.turn(thread_id, "two")
         left = model.requests[-1]["max_output_tokens"]
-        # As much as the last count, and the new messages, are what the input is taken to have.
-        assert MIN_OUTPUT_TOKENS < left < 190_000 - 2 * 80_800
+        # The input has what was counted last, and no more than the bytes of the new messages.
+        assert 190_000 - 80_800 - 80_000 - 300 < left < 190_000 - 80_800 - 80_000
         assert (turn["status"], turn["error"]["codexErrorInfo"]) == ("interrupted", EXCEEDED)
         assert f"room for {left} tokens" in turn["error"]["message"]
         other = await client.start_thread()
@@ -116,10 +115,29 @@ TOO_MUCH = Refusal(
 )
 
 
+def failing(kind: str, **error: Any) -> list[Any]:
+    """Refuse in a stream that has begun with success."""
+    if kind == "error":
+        return [{"type": "error", **error}]
+    return [{"type": "response.failed", "response": {"id": "r", "error": error}}]
+
+
+UNSUPPORTED = "Unsupported parameter: 'max_output_tokens' is not supported with this model."
+
+
 @claim("budgets:unbounded")
-@pytest.mark.parametrize("refusal", [REFUSED, TOO_MUCH])
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        REFUSED,
+        TOO_MUCH,
+        failing("response.failed", code="unsupported_parameter", message=UNSUPPORTED),
+        failing("error", code=400, message="bad request", param="max_output_tokens"),
+        failing("response.failed", **TOO_MUCH.body["error"]),
+    ],
+)
 async def test_a_provider_that_refuses_a_bound_needs_room_for_the_longest_response(
-    tmp_path: Path, refusal: Refusal
+    tmp_path: Path, refusal: Refusal | list[Any]
 ) -> None:
     async with serve(tmp_path) as served, served.client() as client:
         model = served.model
@@ -139,6 +157,18 @@ async def test_a_provider_that_refuses_a_bound_needs_room_for_the_longest_respon
         assert turn["error"]["codexErrorInfo"] == EXCEEDED
         assert "for which the provider takes no bound" in turn["error"]["message"]
         assert len(model.requests) == 4
+
+
+@claim("budgets:unbounded")
+async def test_a_limit_of_usage_that_names_the_bound_is_no_refusal_of_it(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        limited = {"code": "rate_limit_exceeded", "message": "lower max_output_tokens"}
+        served.model.scripts += [failing("response.failed", **limited), says("one")]
+        retrying = {"model_providers": {"scripted": {"stream_max_retries": 1}}}
+        thread_id = await client.start_thread(budget={"tokens": 200_000}, config=retrying)
+        assert (await client.turn(thread_id, "one"))["status"] == "completed"
+        bounds = [request.get("max_output_tokens") for request in served.model.requests]
+        assert bounds == [MAX_OUTPUT_TOKENS] * 2
 
 
 @claim("budgets:unbounded")

@@ -45,6 +45,11 @@ class Price:
             + usage.output_tokens * self.output
         )
 
+    def most(self, usage: Usage) -> int:
+        """Return the most that tokens cost, however many of the input are cached."""
+        dearer = max(self.input, self.cached)
+        return usage.input_tokens * dearer + usage.output_tokens * self.output
+
 
 @dataclass(frozen=True, slots=True)
 class Prices:

@@ -1,7 +1,8 @@
 """Tokens of a history in the context of a model, and the compacted history. No I/O.
 
 Tokens are counted by the model; between its answers they are estimated: four bytes are one token.
-Source: docs/compaction.md.
+Where a bound must hold, one byte is: no token has less.
+Source: docs/compaction.md; docs/usage.md, "Budgets".
 """
 
 from collections.abc import Sequence
@@ -17,6 +18,8 @@ from protocol.model import Json, JsonObject
 BYTES_PER_TOKEN = 4
 MEDIA_TOKENS = 2_000
 """Estimated tokens of an image, a sound or a file, however many bytes it has."""
+MOST_IMAGE_TOKENS = 50_000
+"""At most, of one image: no model that is known counts more, and its bytes say nothing of it."""
 KEPT_USER_TOKENS = 20_000
 """At most, of the user's own messages that a compaction keeps as they are, newest first."""
 KEPT_SHARE = 4
@@ -38,21 +41,32 @@ def tokens_in_context(state: ThreadState) -> int:
 
 def estimated_tokens(items: Sequence[Json]) -> int:
     """Estimate the tokens of history items; media count as MEDIA_TOKENS each."""
-    media = 0
+    size, media = _size_without(items, ("input_image", "input_audio", "input_file"))
+    return size // BYTES_PER_TOKEN + media * MEDIA_TOKENS
+
+
+def most_tokens(items: Sequence[Json]) -> int:
+    """Bound the tokens of parts of a request: bytes as JSON, and MOST_IMAGE_TOKENS an image."""
+    size, images = _size_without(items, ("input_image",))
+    return size + images * MOST_IMAGE_TOKENS
+
+
+def _size_without(items: Sequence[Json], media: Sequence[str]) -> tuple[int, int]:
+    """Return the bytes of items without media of these types, and how many media there are."""
+    found = 0
 
     def lean(value: Json) -> Json:
-        nonlocal media
+        nonlocal found
         if isinstance(value, dict):
-            if value.get("type") in ("input_image", "input_audio", "input_file"):
-                media += 1
+            if value.get("type") in media:
+                found += 1
                 return None
             return {key: lean(inner) for key, inner in value.items()}
         if isinstance(value, list):
             return [lean(inner) for inner in value]
         return value
 
-    size = len(to_json([lean(item) for item in items])) if items else 0
-    return size // BYTES_PER_TOKEN + media * MEDIA_TOKENS
+    return (len(to_json([lean(item) for item in items])) if items else 0), found
 
 
 def split_unseen(history: Sequence[JsonObject]) -> tuple[list[JsonObject], list[JsonObject]]:

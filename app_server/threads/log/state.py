@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from pydantic_core import to_json
 
-from app_server.threads.usage import UsageLedger
+from app_server.threads.usage import ModelName, UsageLedger
 from protocol.log.metadata import (
     AttachmentAdded,
     AttachmentRemoved,
@@ -680,6 +680,23 @@ class TurnState:
     items: KeptItems = field(default_factory=KeptItems)
 
 
+@dataclass(frozen=True, slots=True)
+class CountedInput:
+    """Input of a request, as its model has counted it."""
+
+    model: ModelName
+    tokens: int
+    items: int
+    """Items of the history that it had, from the first one on."""
+
+
+def _counted_in(record: UsageRecorded) -> CountedInput | None:
+    if record.history_items is None or record.usage is None:
+        return None
+    model = record.model_provider, record.model
+    return CountedInput(model, max(record.usage.input_tokens, 0), record.history_items)
+
+
 @dataclass(slots=True)
 class ThreadState:
     """One thread: what the model sees as a whole, and the newest of what clients see.
@@ -714,6 +731,8 @@ class ThreadState:
     signals: SignalStates = field(default_factory=SignalStates)
     measured: int = 0
     """Items of the history that the last token count covers."""
+    counted: CountedInput | None = None
+    """The newest request whose input the model has counted, while its items are in the history."""
     queue: QueueState = field(default_factory=QueueState)
     metadata: ThreadMetadata = field(default_factory=ThreadMetadata)
     unfinished: dict[str, ItemLeftRunning] = field(default_factory=dict)
@@ -802,9 +821,10 @@ class ThreadState:
                 self.measured = len(self.history)
             case UsageRecorded():
                 self.ledger.apply(record)
+                self.counted = _counted_in(record) or self.counted
             case HistoryCompacted():
                 self.history = list(record.items)
-                self.measured = 0
+                self.measured, self.counted = 0, None
                 self.signals.history_compacted(record)
             case TurnCompleted():
                 self._close_turn(record)
@@ -813,7 +833,8 @@ class ThreadState:
             case ArchivedChanged():
                 self.archived = record.archived
             case TurnsReverted():
-                # What it drops is not applied in the first place, see `dropped_in`.
+                # What it drops is not applied in the first place, see `dropped_in`; usage is.
+                self.counted = None
                 self.signals.dropped(record.signals or ())
             case ThreadCreated() | ApprovalDecided():
                 pass
@@ -850,6 +871,7 @@ class ThreadState:
     def _recall(self, record: SignalRecalled) -> None:
         item = self.signals.recall(record.source, record.id)
         self.history = [kept for kept in self.history if kept is not item]
+        self.counted = None
         self.pending_input = [entry for entry in self.pending_input if entry.items[:1] != [item]]
 
     def _end(self, record: ItemEnded, size: int) -> None:

@@ -1,15 +1,19 @@
 """Budgets of a loaded thread: each request to a model takes its part before it is sent.
 
-What a request may take is reserved, by what its input is estimated to have and the most output it
-may have, and given back when what it has used is in the ledger. A request for which there is no
-room is not sent, and its turn ends.
+What a request may take is reserved, by the most that its input and its output may have, and given
+back when what it has used is in the ledger. A request for which there is no room is not sent, and
+its turn ends.
 Source: docs/usage.md, "Budgets".
 """
 
+import hashlib
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import NoReturn
+
+from pydantic_core import to_json
 
 from app_server.config.effective import Configuration
 from app_server.config.values import Config, ConfigError
@@ -22,7 +26,7 @@ from app_server.models.catalogue.prices import (
     render_amount,
     shown_money,
 )
-from app_server.models.prompt.context import estimated_tokens, tokens_in_context
+from app_server.models.prompt.context import most_tokens
 from app_server.runtime.clock import Clock
 from app_server.threads.budgets import (
     TOKENS,
@@ -59,6 +63,15 @@ THRESHOLDS = (50, 80, 100)
 """Percentages of a budget that clients are told of."""
 
 
+@dataclass(frozen=True, slots=True)
+class InputBound:
+    """The most tokens that the input of a request may have."""
+
+    tokens: int
+    around: bytes
+    """Digest of what the request has around the thread's history."""
+
+
 class BudgetExceeded(Exception):
     """A request was not sent, as it might have passed a budget; the text says which."""
 
@@ -80,6 +93,8 @@ class Reservation:
     output_tokens: int | None
     """The most that its response may have; None: it has no bound."""
     model: ModelName
+    around: bytes
+    """Of its input; see InputBound."""
 
 
 @dataclass(slots=True)
@@ -92,14 +107,15 @@ class ThreadBudgets:
     configuration: Configuration
     home: HomeBudgets
     _reserved: dict[str, int] = field(default_factory=dict, init=False)
+    _around: bytes = field(default=b"", init=False)
+    """Of the request whose input was counted last; see InputBound."""
 
     async def reserve(
-        self, turn_id: str, body: JsonObject, *, of_history: bool, window: int | None = None
+        self, turn_id: str, body: JsonObject, *, window: int | None = None
     ) -> Reservation | None:
         """Take what a request may use of each budget; None where there is none.
 
-        `of_history` says that the body has the thread's own history. A model with this `window` of
-        tokens can write no longer response.
+        A model with this `window` of tokens can write no longer response.
 
         Raises:
             BudgetExceeded: there is no room for it; clients were notified.
@@ -114,8 +130,9 @@ class ThreadBudgets:
         prices = read_prices(config)
         if limits is not None and (why := _why_no_turn(state, turn_id, limits)) is not None:
             self._refuse(turn_id, prices, why)
-        wanted = Usage(input_tokens=_estimated_input(state, body, of_history=of_history))
         model = settings.model_provider, settings.model
+        bound = _input_bound(state, body, model, self._around)
+        wanted = Usage(input_tokens=bound.tokens)
         price, is_bounded = prices.find(model), model not in self.home.unbounded
         if not is_bounded:
             wanted.output_tokens = min(window or UNBOUNDED_TOKENS, UNBOUNDED_TOKENS)
@@ -153,6 +170,7 @@ class ThreadBudgets:
             price,
             granted if is_bounded and (claims or of_many) else None,
             model,
+            bound.around,
         )
 
     def _take(self, claims: Sequence[BudgetClaim], output_tokens: int) -> dict[str, int]:
@@ -164,6 +182,10 @@ class ThreadBudgets:
     def _give_back(self, taken: Mapping[str, int]) -> None:
         for unit, amount in taken.items():
             self._reserved[unit] -= amount
+
+    def count_input(self, reservation: Reservation) -> None:
+        """Note that the thread's state has how the model counts the input of a request."""
+        self._around = reservation.around
 
     async def settle(self, reservation: Reservation, usage: Usage) -> None:
         """Put what a request has used, which is in the ledger, in the place of what it took."""
@@ -332,7 +354,7 @@ def _claims(
             yield BudgetClaim(scope, name, currency, UNKNOWN_COST, 0, 0)
         else:
             per_token = price.output if is_bounded else 0
-            yield BudgetClaim(scope, name, currency, limit, price.cost(wanted), per_token)
+            yield BudgetClaim(scope, name, currency, limit, price.most(wanted), per_token)
 
 
 UNKNOWN_COST = -1
@@ -348,12 +370,12 @@ def _shortage(refused: ClaimRefused, model: str, *, is_bounded: bool) -> str:
         when = "with its answer, for which the provider takes no bound"
     if claim.unit == TOKENS:
         return (
-            f"{refused.used} of {claim.limit} tokens are used, and the next request has about "
-            f"{claim.fixed}, {when}"
+            f"{refused.used} of {claim.limit} tokens are used, and the next request may "
+            f"have {claim.fixed}, {when}"
         )
     return (
         f"{render_amount(refused.used)} of {render_amount(claim.limit)} {claim.unit} are used, and "
-        f"the next request costs about {render_amount(claim.fixed)}, {when}"
+        f"the next request may cost {render_amount(claim.fixed)}, {when}"
     )
 
 
@@ -373,7 +395,23 @@ def _seconds(usage: Usage) -> int:
     return (usage.model_ms + usage.tool_ms) // 1000
 
 
-def _estimated_input(state: ThreadState, body: JsonObject, *, of_history: bool) -> int:
+def _input_bound(
+    state: ThreadState, body: JsonObject, model: ModelName, around: bytes
+) -> InputBound:
+    """Bound the input of a request: by its bytes, as far as its model has not counted it.
+
+    `around` is what the request had around the history whose input was counted last.
+    """
+    items, counted = body["input"], state.counted
+    own = {id(item) for item in state.history}
+    before = list(takewhile(lambda item: id(item) not in own, items))
     # A request for an assessment has no tools.
-    estimate = estimated_tokens([body["instructions"], body.get("tools"), body["input"]])
-    return max(estimate, tokens_in_context(state)) if of_history else estimate
+    parts = [body["instructions"], body.get("tools"), body.get("text"), before]
+    digest = hashlib.sha256(to_json(parts)).digest()
+    tokens, known = 0, set[int]()
+    if counted is not None and counted.model == model:
+        tokens, known = counted.tokens, {id(item) for item in state.history[: counted.items]}
+    if not known or digest != around:
+        tokens += most_tokens(parts)
+    new = [item for item in items[len(before) :] if id(item) not in known]
+    return InputBound(tokens + most_tokens(new), digest)

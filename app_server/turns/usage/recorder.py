@@ -65,10 +65,10 @@ class UsageRecorder:
             BudgetExceeded: it must not be sent, as it might pass a budget.
             OSError: the disk refused.
         """
-        of_history = origin not in ("review", "compaction")
-        reservation = await self.budgets.reserve(
-            turn_id, body, of_history=of_history, window=context_window
-        )
+        # The body was made of it just now.
+        history = self.log.state.history
+        history_items = None if origin in ("review", "compaction") else len(history)
+        reservation = await self.budgets.reserve(turn_id, body, window=context_window)
         if reservation is not None and reservation.output_tokens is not None:
             body["max_output_tokens"] = reservation.output_tokens
         sent, began_ms = SentRequest(), self.clock.monotonic_ms()
@@ -90,9 +90,15 @@ class UsageRecorder:
             record = self._record(turn_id, origin)
             record.request_id, record.usage = self.clock.new_id(), sent.usage
             record.model_ms = self.clock.monotonic_ms() - began_ms
+            # What was taken out of the history meanwhile has made another one.
+            is_same = self.log.state.history is history
+            if reservation is not None and sent.usage is not None and is_same:
+                record.history_items = history_items
             with anyio.CancelScope(shield=True):
                 try:
                     await self.log.append(record, *records, sync=False)
+                    if reservation is not None and record.history_items is not None:
+                        self.budgets.count_input(reservation)
                 finally:
                     if reservation is not None:
                         await self.budgets.settle(reservation, usage_of(record))

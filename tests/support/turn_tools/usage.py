@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from pydantic_core import to_json
+
 from tests.support.harness import WireClient
 from tests.support.model import says
 
@@ -18,6 +20,22 @@ def using(script: Sequence[Any], number: int, kind: str = "completed") -> list[A
         "output_tokens_details": {"reasoning_tokens": number},
         "total_tokens": 1010 * number,
     }
+    return _ending(script, usage, kind)
+
+
+def counted(script: Sequence[Any], given: int, out: int) -> list[Any]:
+    """Let a script end with these tokens in and out."""
+    usage = {"input_tokens": given, "output_tokens": out, "total_tokens": given + out}
+    return _ending(script, usage, "completed")
+
+
+def bytes_of(request: dict[str, Any]) -> int:
+    """Count the bytes of what a model reads of a request: no model counts more tokens."""
+    parts = [request["instructions"], request["tools"], request.get("text"), *request["input"]]
+    return sum(len(to_json(part)) for part in parts)
+
+
+def _ending(script: Sequence[Any], usage: dict[str, Any], kind: str) -> list[Any]:
     response: dict[str, Any] = {"id": "r", "usage": usage}
     if kind == "incomplete":
         response["incomplete_details"] = {"reason": "max_output_tokens"}
@@ -52,7 +70,7 @@ HOME = f"""
 tokens = {LIMIT}
 """
 TOKENS = 1010
-"""Of each response of `small`; a request is taken to have less input, and has room for more."""
+"""Of each response of `small`; the first request of a thread has more bytes of input."""
 
 
 def small(_: Any) -> Sequence[Any]:
@@ -60,11 +78,11 @@ def small(_: Any) -> Sequence[Any]:
     return using(says("ok"), 1)
 
 
-async def until_stopped(client: WireClient, thread_id: str) -> tuple[int, str]:
+async def until_stopped(client: WireClient, thread_id: str, text: str = "go") -> tuple[int, str]:
     """Have turns in a thread until one is stopped; returns how many were not, and why."""
     turns = 0
     while True:
-        turn = await client.turn(thread_id, "go")
+        turn = await client.turn(thread_id, text)
         if turn["status"] != "completed":
             assert turn["error"]["codexErrorInfo"] == "budgetExceeded"
             return turns, turn["error"]["message"]
