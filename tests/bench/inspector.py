@@ -43,7 +43,8 @@ async def measure(messages: int, rows_a_frame: int) -> tuple[int, list[float]]:
         async with inspect(Path(home), model=model) as inspected:
             await inspected.start_thread()
             await inspected.send_message("Speak")
-            await inspected.messages("turn/completed")
+            await inspected.turn_ends()
+            await inspected.show_wire_log()
             await inspected.button("Fold deltas").click()
             rows = inspected.page.get_by_role("option")
             count = int(await rows.first.get_attribute("aria-setsize") or "0")

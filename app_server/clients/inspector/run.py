@@ -142,7 +142,8 @@ def content_security_policy(port: int) -> str:
             "default-src 'none'",
             "script-src 'self'",
             "style-src 'self'",
-            "img-src 'self'",
+            # Images of messages come in them.
+            "img-src 'self' data:",
             # Browsers differ in whether 'self' has WebSockets of the same host.
             f"connect-src 'self' {sockets}",
             "base-uri 'none'",

@@ -29,17 +29,18 @@ async def test_the_page_goes_on_after_a_restart(tmp_path: Path) -> None:
             await page.get_by_text("connected", exact=True).wait_for()
             await inspected.start_thread()
             await inspected.send_message("Before the restart")
-            await inspected.messages("turn/completed")
+            await inspected.turn_ends()
         await page.get_by_text("not connected").wait_for()
         model = ScriptedModel()
         model.scripts = [says("After.")]
         async with serve(home, listen=[address], model=model) as served:
             await page.get_by_text("connected", exact=True).wait_for()
             # The thread is loaded again and listened to; what was before is its history now.
-            before = page.locator(".message.history").filter(has_text="Before the restart")
-            await before.first.wait_for()
+            said = await inspected.entries("You")
+            await said.filter(has_text="Before the restart").wait_for()
             await inspected.send_message("After the restart")
-            await inspected.messages("turn/completed")
+            await said.filter(has_text="After the restart").wait_for()
+            await (await inspected.entries("Agent")).filter(has_text="After.").wait_for()
     assert model.inputs()[-1] == ("user", "After the restart")
 
 

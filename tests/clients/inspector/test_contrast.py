@@ -14,8 +14,25 @@ VALUES = {
     name: {"light": light, "dark": dark}
     for name, light, dark in COLOUR.findall((PAGE / "style" / "tokens.css").read_text())
 }
-SURFACES = ("surface", "surface-side", "surface-raised", "surface-selected")
-TEXTS = ("text", "text-muted", "text-faint", "accent", "good", "attention", "bad")
+SURFACES = (
+    "surface",
+    "surface-side",
+    "surface-raised",
+    "surface-selected",
+    "surface-added",
+    "surface-removed",
+)
+TEXTS = (
+    "text",
+    "text-muted",
+    "text-faint",
+    "accent",
+    "good",
+    "attention",
+    "bad",
+    "magenta",
+    "cyan",
+)
 
 
 def luminance(colour: str) -> float:

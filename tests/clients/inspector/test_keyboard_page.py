@@ -58,6 +58,8 @@ async def test_a_thread_is_run_by_the_keyboard_alone(tmp_path: Path) -> None:
         await keyboard.press("1")
         await page.get_by_role("link", name="Run it").focus()
         await keyboard.press("Enter")
+        await inspected.turn_ends()
+        await inspected.show_wire_log()
         await inspected.messages("turn/completed")
         await keyboard.press("m")
         await keyboard.press("End")

@@ -339,6 +339,7 @@ async def test_long_values_are_shown_in_part(page: "Page") -> None:
 
 
 STORE = """
+    const { QuestionStore } = await import("/js/requests/question_store.js");
 const { Emitter } = await import("/js/core/emitter.js");
 class FakeConnection extends Emitter {
   isReady = true;
@@ -356,7 +357,7 @@ const tell = (method, params) => connection.emit("notification", { method, param
 
 async def test_the_page_listens_to_so_many_threads_and_lists_so_many(page: "Page") -> None:
     body = """
-    const store = new m.ThreadStore(connection);
+    const store = new m.ThreadStore(connection, new QuestionStore(connection));
     for (let n = 0; n < m.MAX_OPEN + 3; n++) await store.listen(`t${n}`);
     const let_go = connection.calls.filter(([method]) => method === "thread/unsubscribe");
     for (let n = 0; n < m.MAX_THREADS + 50; n++) {
@@ -376,19 +377,71 @@ async def test_the_page_listens_to_so_many_threads_and_lists_so_many(page: "Page
 
 async def test_items_and_receipts_are_remembered_up_to_a_bound(page: "Page") -> None:
     body = """
-    const store = new m.ThreadStore(connection);
+    const store = new m.ThreadStore(connection, new QuestionStore(connection));
     await store.listen("t");
-    for (let n = 0; n < m.MAX_ITEMS + 5; n++) {
-      tell("item/completed", { threadId: "t", item: { id: `i${n}`, type: "plan" } });
+    const { MAX_ENTRIES } = await import("/js/transcript/transcript.js");
+    tell("turn/started", { threadId: "t", turn: { id: "turn", status: "inProgress" } });
+    for (let n = 0; n < MAX_ENTRIES + 5; n++) {
+      const item = { id: `i${n}`, type: "plan" };
+      tell("item/completed", { threadId: "t", turnId: "turn", item });
     }
     const { SignalStore, MAX_RECEIPTS } = await import("/js/signals/signal_store.js");
     const signals = new SignalStore(connection);
     for (let n = 0; n < MAX_RECEIPTS + 5; n++) {
       tell("signal/updated", { receipt: { source: "s", signalId: `i${n}`, threadId: "t" } });
     }
-    return [store.item("t", "i4") ?? null, store.item("t", "i5").id, signals.receipts.size];
+    const { transcript } = store.open.get("t");
+    const kept = ["i1999", "i2000", "i20004"].map((id) => store.item("t", id) !== undefined);
+    return [kept, transcript.size, transcript.entries.length, signals.receipts.size];
     """
-    assert await run(page, "threads/thread_store", STORE + body) == [None, "i5", 1000]
+    # The heading of the turn is kept, and of 20,000 entries the oldest tenth goes.
+    kept = [False, True, True]
+    assert await run(page, "threads/thread_store", STORE + body) == [kept, 18006, 18006, 1000]
+
+
+VIEW = """
+const { element, html } = await import("/js/core/html.js");
+const show = (view, props) => element(html`<div><${view} ...${props} /></div>`);
+"""
+
+
+async def test_markdown_that_would_load_or_run_something_stays_text(page: "Page") -> None:
+    text = (
+        "<img src=x onerror=alert(1)>\n\n[a](javascript:alert(1)) [b](data:text/html,x) "
+        "![c](http://127.0.0.1:9/c.png) ![d](data:image/svg+xml,x) [e](https://e.example) &lt;&#65;"
+    )
+    body = """
+    const shown = show(m.Markdown, { text: v[0] });
+    const of = (name, attribute) =>
+      [...shown.querySelectorAll(name)].map((one) => one.getAttribute(attribute));
+    return [of("a", "href"), of("img", "src"), shown.textContent];
+    """
+    links, images, said = await run(page, "transcript/markdown", VIEW + body, text)
+    assert links == ["http://127.0.0.1:9/c.png", "https://e.example"]
+    assert images == ["data:image/svg+xml,x"]
+    assert said == "<img src=x onerror=alert(1)>a b c  e <A"
+
+
+async def test_output_has_its_colours_and_no_movements_of_a_cursor(page: "Page") -> None:
+    printed = (
+        "10 %\r100 %\r\n\x1b[2K\x1b]8;;http://a\x07link\x1b]8;;\x07 \x1b[38;5;208mo\x1b[0m"
+        "\x1b[38;2;0;0;250mb\x1b[0m\x1b[41mm\x1b[0m\x07"
+    )
+    body = """
+    const pre = show(m.Terminal, { text: v[0] }).querySelector("pre");
+    const spans = [...pre.querySelectorAll("span")].map((one) => [one.className, one.textContent]);
+    return [pre.textContent, spans];
+    """
+    assert await run(page, "transcript/terminal", VIEW + body, printed) == [
+        "100 %\nlink obm",
+        [["ansi-yellow", "o"], ["ansi-blue", "b"], ["ansi-marked ansi-red-edge", "m"]],
+    ]
+
+
+async def test_a_patch_that_is_no_diff_yet_is_shown_as_it_is(page: "Page") -> None:
+    change = {"path": "a", "kind": {"type": "update"}, "diff": "@@ -1,3 +1,1 @@\n-a"}
+    body = "return show(m.Patch, { change: v[0] }).querySelector('tbody').textContent"
+    assert await run(page, "transcript/patch", VIEW + body, change) == "11@@ -1,3 +1,1 @@22-a"
 
 
 async def test_times_are_kept_up_to_a_bound(page: "Page") -> None:

@@ -51,6 +51,8 @@ async def test_list_thread_and_message_take_each_others_place(tmp_path: Path) ->
         message = page.get_by_role("textbox", name="Message")
         await inspected.start_thread()
         await inspected.send_message("How are you?")
+        await inspected.turn_ends()
+        await inspected.show_wire_log()
         rows = await inspected.messages("turn/completed")
         assert not await threads.is_visible()
         await rows.first.click()

@@ -1,13 +1,18 @@
 """The files of the page: complete, without links to elsewhere, and no HTML made from text."""
 
+import hashlib
+import json
 import re
 
 from app_server.clients.inspector.run import PAGE, read_site
 
-SCRIPTS = {path.relative_to(PAGE).as_posix(): path.read_text() for path in PAGE.rglob("*.js")}
+SCRIPTS = {path.relative_to(PAGE).as_posix(): path.read_text() for path in PAGE.glob("js/**/*.js")}
+VENDORED = PAGE / "vendor"
+LIBRARIES = {row["file"]: row for row in json.loads((VENDORED / "versions.json").read_text())}
 STYLES = {path.name: path.read_text() for path in PAGE.rglob("*.css")}
 INDEX = (PAGE / "index.html").read_text()
 
+LIBRARY = re.compile(r'^import [^"]+ from "/vendor/([^"]+)";$', re.MULTILINE)
 IMPORT = re.compile(r'^import \{([^}]+)\} from "([^"]+)";$', re.MULTILINE)
 EXPORT = re.compile(r"^export (?:async )?(?:function|class|const) (\w+)", re.MULTILINE)
 
@@ -19,7 +24,9 @@ def test_every_import_is_there() -> None:
         for name, text in SCRIPTS.items()
         for names, source in IMPORT.findall(text)
         for wanted in (part.strip() for part in names.split(","))
-        if wanted and wanted not in exported.get(source, set())
+        if wanted
+        and wanted not in exported.get(source, set())
+        and not source.startswith("/vendor/")
     ]
     assert missing == []
     assert sum(len(IMPORT.findall(text)) for text in SCRIPTS.values()) > 100
@@ -28,6 +35,7 @@ def test_every_import_is_there() -> None:
 def test_every_script_is_used_and_every_import_too() -> None:
     imported = {source for text in SCRIPTS.values() for _, source in IMPORT.findall(text)}
     assert {f"/{name}" for name in SCRIPTS} - imported == {"/js/main.js"}
+    assert {name for text in SCRIPTS.values() for name in LIBRARY.findall(text)} == set(LIBRARIES)
     unused = [
         (name, wanted)
         for name, text in SCRIPTS.items()
@@ -36,6 +44,17 @@ def test_every_script_is_used_and_every_import_too() -> None:
         if wanted and len(re.findall(rf"\b{wanted}\b", text)) < 2
     ]
     assert unused == []
+
+
+def test_libraries_are_those_that_were_published_each_with_its_licence() -> None:
+    files = {path.name for path in VENDORED.iterdir()} - {"versions.json"}
+    licences = {f"{name.removesuffix('.js')}.LICENSE" for name in LIBRARIES}
+    assert files == set(LIBRARIES) | licences
+    assert {name: row["sha256"] for name, row in LIBRARIES.items()} == {
+        name: hashlib.sha256((VENDORED / name).read_bytes()).hexdigest() for name in LIBRARIES
+    }
+    for name, row in LIBRARIES.items():
+        assert row.keys() == {"file", "package", "version", "path", "license", "sha256"}, name
 
 
 def test_the_page_names_its_files_and_has_no_scripts_of_its_own() -> None:

@@ -48,7 +48,7 @@ async def test_an_mcp_tool_is_approved_and_its_form_is_filled_in(tmp_path: Path)
         await inspected.sees("Nothing is asked")
         await inspected.go("Threads")
         await page.get_by_role("link", name="Ask").click()
-        await inspected.messages("turn/completed")
+        await inspected.turn_ends()
     answer = model.items()[-1]["output"]
     assert '"content": {"colour": "blue", "count": 3, "sure": true}' in str(answer).replace(
         '\\"', '"'
@@ -76,7 +76,7 @@ async def test_the_models_own_questions_are_answered(tmp_path: Path) -> None:
         await inspected.send_message("Ask me")
         await inspected.page.get_by_role("radio", name="Away").check()
         await inspected.button("Answer").click()
-        await inspected.messages("turn/completed")
+        await inspected.turn_ends()
     assert "Away" in str(model.items()[-1]["output"])
 
 
@@ -95,9 +95,10 @@ async def test_a_patch_is_shown_and_declined(tmp_path: Path) -> None:
         await inspected.page.reload()
         await inspected.page.get_by_role("link", name="Write it").click()
         card = inspected.page.get_by_role("article", name="Change these files?")
-        assert "+one line" in await card.inner_text()
+        (line,) = await card.get_by_role("row").all_inner_texts()
+        assert line.split("\t") == ["", "1", "+", "one line"]
         await card.get_by_role("button", name="Decline", exact=True).click()
-        await inspected.messages("turn/completed")
+        await inspected.turn_ends()
     assert not (tmp_path / "new.txt").exists()
 
 
@@ -114,5 +115,8 @@ async def test_a_question_that_another_client_answered_disappears(tmp_path: Path
         await inspected.page.get_by_role("link", name="Run it").click()
         await inspected.sees("Run this command?")
         await client.send({"id": asked["id"], "result": {"decision": "accept"}})
-        await inspected.messages("turn/completed")
-        await inspected.page.get_by_text("Run this command?").wait_for(state="detached")
+        await inspected.turn_ends()
+        heading = inspected.page.get_by_role("heading", name="Run this command?")
+        await heading.wait_for(state="detached")
+        (question,) = await (await inspected.entries("Question")).all()
+        assert "given in another client" in await question.inner_text()

@@ -83,7 +83,7 @@ async def test_the_page_is_served_and_confined() -> None:
         "Connection": "close",
         "Content-Length": str(len(content)),
         "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-        f"img-src 'self'; connect-src 'self' ws://127.0.0.1:{port} ws://localhost:{port}; "
+        f"img-src 'self' data:; connect-src 'self' ws://127.0.0.1:{port} ws://localhost:{port}; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
         "require-trusted-types-for 'script'; trusted-types 'none'",
         "Content-Type": "text/html; charset=utf-8",

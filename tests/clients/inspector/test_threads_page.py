@@ -18,6 +18,7 @@ async def test_a_turn_is_run_and_read(tmp_path: Path) -> None:
         await inspected.sees("No threads yet")
         await inspected.start_thread()
         await inspected.send_message("Good morning")
+        await inspected.show_wire_log()
         completed = await inspected.messages("turn/completed")
         assert await completed.count() == 1
         deltas = await inspected.messages("item/agentMessage/delta")
@@ -49,8 +50,7 @@ async def test_a_running_turn_is_interrupted(tmp_path: Path) -> None:
         await inspected.send_message("Think")
         await gate.wait_until_reached()
         await inspected.button("Interrupt").click()
-        completed = await inspected.messages("turn/completed")
-        assert "interrupted" in await completed.inner_text()
+        await inspected.turn_ends("interrupted")
         await inspected.button("Interrupt").wait_for(state="hidden")
         gate.opened.set()
 
@@ -64,9 +64,8 @@ async def test_a_command_is_approved_beside_its_thread(tmp_path: Path) -> None:
         await inspected.send_message("Run it")
         await inspected.sees("Run this command?")
         await inspected.button("Approve").click()
-        completed = await inspected.messages("turn/completed")
-        assert "completed" in await completed.inner_text()
-        assert await inspected.page.get_by_text("Run this command?").count() == 0
+        await inspected.turn_ends()
+        assert await inspected.page.get_by_role("heading", name="Run this command?").count() == 0
     assert "hi" in model.items()[-1]["output"]
 
 
@@ -74,6 +73,7 @@ async def test_what_other_clients_do_is_seen_as_it_happens(tmp_path: Path) -> No
     async with inspect(tmp_path) as inspected, inspected.served.client() as client:
         thread_id = await client.start_thread()
         await inspected.page.get_by_role("link", name="Empty thread").click()
+        await inspected.show_wire_log()
         await inspected.messages("thread/resume")
         await client.turn(thread_id, "from elsewhere")
         await inspected.messages("turn/completed")
@@ -87,6 +87,9 @@ async def test_an_older_thread_is_shown_with_its_history(tmp_path: Path) -> None
         thread_id = await client.start_thread()
         await client.turn(thread_id, "A question of before")
         await inspected.page.get_by_role("link", name="A question of before").click()
+        (entry,) = await (await inspected.entries("Agent")).all()
+        assert "An answer of before." in await entry.inner_text()
+        await inspected.show_wire_log()
         (row,) = await (await inspected.messages("agentMessage")).all()
         assert "An answer of before." in await row.inner_text()
 
@@ -97,6 +100,7 @@ async def test_earlier_turns_are_read_when_they_are_asked_for(tmp_path: Path) ->
         for number in range(25):
             await client.turn(thread_id, f"turn number {number}")
         await inspected.page.get_by_role("link", name="turn number 0").click()
+        await inspected.show_wire_log()
         await inspected.messages("turn number 24")
         rows = inspected.page.get_by_role("option")
         await inspected.page.get_by_role("searchbox", name="Filter messages").fill("userMessage")

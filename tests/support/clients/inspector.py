@@ -34,8 +34,24 @@ class InspectorPage:
         await self.page.get_by_role("textbox", name="Message").fill(text)
         await self.page.keyboard.press("Control+Enter")
 
+    async def show_wire_log(self) -> None:
+        """Show the messages of the thread, in the place of its transcript."""
+        await self.page.get_by_role("tab", name="Wire log").click()
+        await self.page.get_by_role("listbox", name="Messages of the thread").wait_for()
+
+    async def entries(self, name: str) -> "Locator":
+        """Wait for entries of the transcript with this name, and return them."""
+        entries = self.page.get_by_role("feed").get_by_role("article", name=name, exact=True)
+        await entries.first.wait_for()
+        return entries
+
+    async def turn_ends(self, status: str = "completed") -> None:
+        """Wait until a turn of the transcript has ended so."""
+        turns = await self.entries("Turn")
+        await turns.filter(has_text=status).first.wait_for()
+
     async def messages(self, text: str) -> "Locator":
-        """Wait for rows of the timeline with a text, and return them."""
+        """Wait for rows of the list of messages that is shown, and return those with a text."""
         rows = self.page.get_by_role("option").filter(has_text=text)
         await rows.first.wait_for()
         return rows

@@ -24,9 +24,10 @@ import { wireView } from "/js/views/wire.js";
 import { Toasts } from "/js/widgets/toasts.js";
 
 /**
- * `show` makes a view; `parts` are what stands behind its name in the address.
+ * `show` makes a view; `parts` are what stands behind its name in the address. A view that has `move` goes on with
+ * other parts, instead of being made anew.
  *
- * @typedef {{title: string, element: HTMLElement, close: () => void}} View
+ * @typedef {{title: string, element: HTMLElement, close: () => void, move?: (parts: any) => void}} View
  * @type {{name: string, title: string, key: string, show: (app: any, parts: any) => View}[]}
  */
 const VIEWS = [
@@ -44,13 +45,14 @@ function begin() {
   const log = new WireLog();
   const timings = new Timings();
   const connection = new Connection(takeToken(), log, timings);
-  const threads = new ThreadStore(connection);
+  const questions = new QuestionStore(connection);
+  const threads = new ThreadStore(connection, questions);
   const app = {
     log,
     timings,
     connection,
     threads,
-    questions: new QuestionStore(connection),
+    questions,
     servers: new McpServerStore(connection, threads),
     signals: new SignalStore(connection),
     diagnostics: new Diagnostics(connection),
@@ -63,12 +65,18 @@ function begin() {
   fill(document.body, h(".frame", null, navigation.element, main), app.toasts.element);
 
   let shown = null;
+  let current = null;
   const show = () => {
     const [, name = "", ...rest] = location.hash.split("/");
     const view = VIEWS.find((one) => one.name === name) ?? VIEWS[0];
-    shown?.close();
-    shown = view.show(app, rest.map(decoded));
-    fill(main, shown.element);
+    const parts = rest.map(decoded);
+    if (view === current && shown.move !== undefined) shown.move(parts);
+    else {
+      shown?.close();
+      shown = view.show(app, parts);
+      fill(main, shown.element);
+      current = view;
+    }
     document.title = `${shown.title} – app-server inspector`;
     navigation.mark(view.name);
   };

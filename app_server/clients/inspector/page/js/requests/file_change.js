@@ -2,7 +2,8 @@
 
 import { h } from "/js/core/dom.js";
 import { decisionButtons, WORDS } from "/js/requests/decisions.js";
-import { diffOf } from "/js/threads/diff.js";
+import { element, html } from "/js/core/html.js";
+import { Patch } from "/js/transcript/patch.js";
 
 export function fileQuestion({ params }, { answer, threads }) {
   // The question names the item; its changes came with `item/started`.
@@ -13,7 +14,7 @@ export function fileQuestion({ params }, { answer, threads }) {
       params.reason && h("p", null, params.reason),
       params.grantRoot &&
         h("p", null, "This would allow writes below ", h("code", null, params.grantRoot)),
-      changes.map(diffOf),
+      changes.map((change) => element(html`<${Patch} change=${change} />`)),
       decisionButtons(
         Object.entries(WORDS).map(([decision, look]) => ({
           ...look,

@@ -2,7 +2,7 @@
 
 import { Emitter } from "/js/core/emitter.js";
 
-/** Events: "changed". */
+/** Events: "changed"; "asked" and "lost" with a question, "settled" with {question, outcome}. */
 export class QuestionStore extends Emitter {
   /** Request id to {id, key, method, params, at}, oldest first; no two ever have the same key. */
   open = new Map();
@@ -12,16 +12,19 @@ export class QuestionStore extends Emitter {
     super();
     this.connection = connection;
     connection.on("request", ({ id, method, params }) => {
-      this.open.set(id, { id, key: ++this.#asked, method, params, at: Date.now() });
+      const question = { id, key: ++this.#asked, method, params, at: Date.now() };
+      this.open.set(id, question);
+      this.emit("asked", question);
       this.emit("changed");
     });
     connection.on("notification", ({ method, params }) => {
       // Another client may have answered first, or the turn ended.
-      if (method === "serverRequest/resolved") this.#remove(params.requestId);
+      if (method === "serverRequest/resolved") this.#settle(params.requestId, {});
     });
     connection.on("status", () => {
       // A lost connection takes its questions along; the next one is asked again.
       if (connection.isReady || this.open.size === 0) return;
+      for (const question of this.open.values()) this.emit("lost", question);
       this.open.clear();
       this.emit("changed");
     });
@@ -34,15 +37,19 @@ export class QuestionStore extends Emitter {
 
   answer(question, result) {
     this.connection.reply(question.id, result);
-    this.#remove(question.id);
+    this.#settle(question.id, { answer: result });
   }
 
   refuse(question, error) {
     this.connection.refuse(question.id, error);
-    this.#remove(question.id);
+    this.#settle(question.id, { error });
   }
 
-  #remove(id) {
-    if (this.open.delete(id)) this.emit("changed");
+  #settle(id, outcome) {
+    const question = this.open.get(id);
+    if (question === undefined) return;
+    this.open.delete(id);
+    this.emit("settled", { question, outcome });
+    this.emit("changed");
   }
 }

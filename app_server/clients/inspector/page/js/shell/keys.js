@@ -10,13 +10,13 @@ const ACTIONS = [
   ["/", "Go to the filter", () => focusOn("[data-filter]")],
   ["n", "Start a thread", () => pressOn("[data-new-thread]")],
   ["c", "Write to the thread", () => focusOn("[data-composer]")],
-  ["m", "Go to the messages", () => focusOn('[role="listbox"]')],
+  ["m", "Go to the messages", () => focusOn('[role="listbox"], [role="feed"]')],
 ];
 
 const ELSEWHERE = [
   ["Ctrl+Enter", "Send the message that is written"],
-  ["↑ ↓ or j k", "In the messages: the one before, the next one"],
-  ["Home End", "In the messages: the first one, the last one"],
+  ["↑ ↓ or j k", "In a list, a transcript, messages: the one before, the next one"],
+  ["Home End", "There: the first one, the last one"],
   ["Esc", "Leave a field, close a dialog"],
 ];
 

@@ -1,8 +1,9 @@
 // A selected message in full: what it says, then its JSON.
 
 import { fill, h, onFrame } from "/js/core/dom.js";
+import { element, html } from "/js/core/html.js";
 import { bytes, clock, duration } from "/js/core/format.js";
-import { diffOf } from "/js/threads/diff.js";
+import { Patch } from "/js/transcript/patch.js";
 import { itemOutput, itemText } from "/js/threads/summary.js";
 import { copyButton } from "/js/widgets/copy_button.js";
 import { emptyState } from "/js/widgets/empty.js";
@@ -102,6 +103,6 @@ function readable(item) {
     null,
     text !== "" && h(item.type === "commandExecution" ? "pre" : "p.prose", null, text),
     output !== "" && h("pre", { tabindex: 0, "aria-label": "Output" }, output),
-    (item.changes ?? []).map(diffOf),
+    (item.changes ?? []).map((change) => element(html`<${Patch} change=${change} />`)),
   );
 }

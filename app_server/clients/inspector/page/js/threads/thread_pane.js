@@ -1,50 +1,65 @@
-// One thread: its facts, its open questions, its messages, and what the user says to it.
+// One thread: its facts, its conversation or the messages of the wire, its open questions, and what the user says to it.
 
 import { fill, h, keyed } from "/js/core/dom.js";
 import { questionCard } from "/js/requests/question_card.js";
 import { Composer } from "/js/threads/composer.js";
 import { threadStatus, titleOf } from "/js/threads/thread_list.js";
 import { Timeline } from "/js/threads/timeline.js";
+import { MAX_ENTRIES } from "/js/transcript/transcript.js";
+import { TranscriptList } from "/js/transcript/transcript_list.js";
 import { copyButton } from "/js/widgets/copy_button.js";
 
+const TABS = { "": "Transcript", wire: "Wire log" };
+/** Pages of earlier turns that are read to find an entry that a link names. */
+const MAX_SEARCHED_PAGES = 50;
+
 export class ThreadPane {
-  /** `detail` shows the message that is selected. */
+  /** `detail` shows the message that is selected. Call `move` when the pane is on the page. */
   constructor(app, threadId, detail) {
     this.app = app;
     this.threadId = threadId;
+    this.detail = detail;
     this.head = h("header.thread-head");
-    this.questions = h(".thread-questions", { "aria-label": "Open questions" });
-    this.timeline = new Timeline({
-      log: app.log,
-      // What was heard of the thread before is in its history.
-      entries: () => app.log.ofThread(threadId, app.threads.open.get(threadId)?.since ?? 0),
-      concerns: (entry) => entry.threadId === threadId,
-      label: "Messages of the thread",
-      onselect: (row) => detail.show(row),
-      onchange: (row) => detail.refresh(row),
-    });
+    this.questions = h(".thread-questions", { role: "group", "aria-label": "Open questions" });
+    this.tabs = new Map(Object.keys(TABS).map((name) => [name, this.#tab(name)]));
+    this.place = h(".tab-panel", { role: "tabpanel" });
     this.composer = new Composer(app, threadId);
     this.earlier = h("button.plain", { type: "button", hidden: true }, "Earlier turns");
     this.earlier.addEventListener("click", () => this.#readEarlier());
-    this.timeline.foot.append(
-      this.earlier,
-      h("span.grow"),
-      this.timeline.fold,
-      this.timeline.follow,
+    this.newest = h("button.plain", { type: "button", hidden: true }, "Go to the newest");
+    this.newest.addEventListener("click", () => this.list.follow());
+    this.list = new TranscriptList(
+      app,
+      threadId,
+      app.threads.open.get(threadId).transcript,
+      (follows) => (this.newest.hidden = follows),
     );
     this.element = h(
       "section.pane",
       { "aria-label": "Thread" },
       this.head,
+      h(".tabs", { role: "tablist", "aria-label": "Views of the thread" }, ...this.tabs.values()),
+      this.place,
       this.questions,
-      h(".bar", null, this.timeline.filter),
-      this.timeline.list.element,
-      this.timeline.foot,
       this.composer.element,
     );
-    this.#setHistory();
-    this.off = app.threads.on("opened", (id) => id === threadId && this.#setHistory());
+    /** @type {Timeline | null} */
+    this.timeline = null;
+    this.off = app.threads.on("opened", (id) => id === threadId && this.#opened());
     this.draw();
+  }
+
+  /** Show a tab: "", "wire", or "at" with the key of an entry. */
+  move([tab = "", key]) {
+    const name = tab === "wire" ? "wire" : "";
+    for (const [other, button] of this.tabs) {
+      button.setAttribute("aria-selected", other === name);
+      button.tabIndex = other === name ? 0 : -1;
+    }
+    this.place.setAttribute("aria-label", TABS[name]);
+    if (name === "wire") this.#showWire();
+    else this.#showTranscript();
+    if (tab === "at") this.#reveal(key);
   }
 
   draw() {
@@ -60,13 +75,69 @@ export class ThreadPane {
       (question) => questionCard(this.app, question),
     );
     this.questions.hidden = open.length === 0;
-    this.earlier.hidden = !known?.earlierCursor;
+    this.earlier.hidden = !known?.earlierCursor || known.transcript.size >= MAX_ENTRIES;
     this.composer.draw(known !== undefined && known.turnId !== null);
   }
 
   close() {
     this.off();
-    this.timeline.close();
+    this.list.close();
+    this.timeline?.close();
+  }
+
+  #tab(name) {
+    const button = h(
+      "button",
+      { type: "button", role: "tab", onclick: () => this.#go(name) },
+      TABS[name],
+    );
+    button.addEventListener("keydown", ({ key }) => {
+      if (key !== "ArrowLeft" && key !== "ArrowRight") return;
+      const other = name === "" ? "wire" : "";
+      this.#go(other);
+      this.tabs.get(other).focus();
+    });
+    return button;
+  }
+
+  #go(name) {
+    this.app.go(`#/threads/${this.threadId}${name && `/${name}`}`);
+  }
+
+  #showTranscript() {
+    this.detail.show(null);
+    if (this.list.element.isConnected) return;
+    fill(this.place, this.list.element, h(".timeline-foot", null, this.earlier, this.newest));
+    this.list.reset();
+  }
+
+  #showWire() {
+    this.timeline ??= this.#makeTimeline();
+    const { filter, list, foot, fold, follow } = this.timeline;
+    foot.append(this.earlier, h("span.grow"), fold, follow);
+    fill(this.place, h(".bar", null, filter), list.element, foot);
+    this.timeline.rebuild();
+  }
+
+  #makeTimeline() {
+    const { app, threadId, detail } = this;
+    const timeline = new Timeline({
+      log: app.log,
+      // What was heard of the thread before is in its history.
+      entries: () => app.log.ofThread(threadId, app.threads.open.get(threadId)?.since ?? 0),
+      concerns: (entry) => entry.threadId === threadId,
+      label: "Messages of the thread",
+      onselect: (row) => detail.show(row),
+      onchange: (row) => detail.refresh(row),
+    });
+    timeline.setHistory(app.threads.open.get(threadId)?.history ?? []);
+    return timeline;
+  }
+
+  #opened() {
+    const { transcript, history } = this.app.threads.open.get(this.threadId);
+    if (transcript !== this.list.transcript) this.list.show(transcript);
+    this.timeline?.setHistory(history);
   }
 
   async #readEarlier() {
@@ -76,8 +147,17 @@ export class ThreadPane {
     this.earlier.disabled = false;
   }
 
-  #setHistory() {
-    this.timeline.setHistory(this.app.threads.open.get(this.threadId)?.history ?? []);
+  // An entry of long ago is not read yet.
+  async #reveal(key) {
+    const { threads, toasts } = this.app;
+    for (let page = 0; !this.list.reveal(key); page++) {
+      const cursor = threads.open.get(this.threadId)?.earlierCursor;
+      if (!cursor || page >= MAX_SEARCHED_PAGES) {
+        toasts.fail("This thread has no such entry, or it is too far back.");
+        return;
+      }
+      await threads.earlier(this.threadId);
+    }
   }
 
   #facts(thread, known) {

@@ -1,6 +1,7 @@
 // The threads of the server as far as this page knows them, and those that it listens to.
 
 import { Emitter } from "/js/core/emitter.js";
+import { Transcript } from "/js/transcript/transcript.js";
 
 const PAGE = 50;
 const HISTORY_TURNS = 20;
@@ -8,8 +9,7 @@ const HISTORY_TURNS = 20;
 export const MAX_OPEN = 32;
 /** Threads in the list that came by themselves; beyond it the oldest one leaves the list. */
 export const MAX_THREADS = 2000;
-/** Items of one thread that are remembered, for questions about them. */
-export const MAX_ITEMS = 2000;
+const MAX_USAGE_PAGES = 10;
 
 /** Events: "changed" when a list may look different; "opened" with a thread's id. */
 export class ThreadStore extends Emitter {
@@ -19,9 +19,15 @@ export class ThreadStore extends Emitter {
   open = new Map();
   #cursor = null;
 
-  constructor(connection) {
+  /** The questions of `questions` are put into the transcripts of their threads. */
+  constructor(connection, questions) {
     super();
     this.connection = connection;
+    this.questions = questions;
+    const of = ({ params }) => this.open.get(params?.threadId)?.transcript;
+    questions.on("asked", (question) => of(question)?.ask(question));
+    questions.on("settled", ({ question, outcome }) => of(question)?.settle(question, outcome));
+    questions.on("lost", (question) => of(question)?.forget(question));
     connection.on("ready", () => this.#again());
     connection.on("notification", (message) => this.#hear(message));
   }
@@ -81,8 +87,11 @@ export class ThreadStore extends Emitter {
       limit: HISTORY_TURNS,
       itemsView: "full",
     });
-    known.history = [...page.data.reverse(), ...known.history];
+    const turns = page.data.reverse();
+    known.history = [...turns, ...known.history];
     known.earlierCursor = page.nextCursor;
+    known.transcript.prepend(turns);
+    this.#readUsage(threadId);
     this.emit("opened", threadId);
     this.emit("changed");
   }
@@ -100,7 +109,7 @@ export class ThreadStore extends Emitter {
 
   /** An item that a thread's events have told of; undefined if they have not. */
   item(threadId, itemId) {
-    return this.open.get(threadId)?.items.get(itemId);
+    return this.open.get(threadId)?.transcript.item(itemId);
   }
 
   /** Put a thread, as the server shows it now, at the beginning of the list. */
@@ -115,19 +124,41 @@ export class ThreadStore extends Emitter {
     const { thread } = answer;
     this.putFirst(thread);
     const running = turns.find((turn) => turn.status === "inProgress");
+    const transcript = new Transcript();
+    transcript.prepend(turns);
+    for (const question of this.questions.ofThread(thread.id)) transcript.ask(question);
     this.open.set(thread.id, {
       settings: answer,
       history: turns,
       earlierCursor,
       since,
       turnId: running?.id ?? null,
-      items: new Map(turns.flatMap((turn) => turn.items).map((item) => [item.id, item])),
+      transcript,
       tokens: null,
       streamId: answer.streamId,
       seq: answer.seq,
     });
     this.emit("opened", thread.id);
     this.emit("changed");
+    this.#readUsage(thread.id);
+  }
+
+  // What the thread's turns have used; other servers than ours do not say so.
+  async #readUsage(threadId) {
+    const usage = new Map();
+    const params = { threadId, groupBy: "turn", cursor: null };
+    for (let pages = 0; pages < MAX_USAGE_PAGES; pages++) {
+      try {
+        const page = await this.connection.call("usage/read", params, { quiet: true });
+        for (const row of page.data) usage.set(row.group, row.usage);
+        params.cursor = page.nextCursor;
+      } catch {
+        return;
+      }
+      if (params.cursor === null) break;
+    }
+    this.open.get(threadId)?.transcript.setUsage(usage);
+    this.emit("usage", threadId);
   }
 
   async #closeOldest() {
@@ -174,6 +205,8 @@ export class ThreadStore extends Emitter {
     if (threadId === undefined || threadId === null) return;
     const known = this.open.get(threadId);
     if (known !== undefined && seq !== undefined) known.seq = seq;
+    known?.transcript.take(method, params);
+    if (known !== undefined && method === "turn/completed") this.#readUsage(threadId);
     const change = CHANGES[method];
     if (change === undefined) return;
     change(this, threadId, params, known);
@@ -211,24 +244,16 @@ const CHANGES = {
   "turn/completed": (store, id, params, known) => {
     if (known !== undefined) known.turnId = null;
   },
-  "item/started": (store, id, { item }, known) => {
-    remember(known, item);
+  "item/started": (store, id, { item }) => {
     const thread = store.threads.get(id);
     if (item.type === "userMessage" && thread && !thread.preview) {
       amend(store, id, { preview: item.content?.[0]?.text ?? "" });
     }
   },
-  "item/completed": (store, id, { item }, known) => remember(known, item),
   "thread/tokenUsage/updated": (store, id, { tokenUsage }, known) => {
     if (known !== undefined) known.tokens = tokenUsage.total.totalTokens;
   },
 };
-
-function remember(known, item) {
-  if (known === undefined) return;
-  known.items.set(item.id, item);
-  if (known.items.size > MAX_ITEMS) known.items.delete(known.items.keys().next().value);
-}
 
 function amend(store, id, members) {
   const thread = store.threads.get(id);

@@ -1,4 +1,4 @@
-// The view of threads: the list, the thread that is chosen, the message that is selected.
+// The view of threads: the list, the thread that is chosen, the message of its wire log that is selected.
 
 import { fill, h, onFrame } from "/js/core/dom.js";
 import { Detail } from "/js/threads/detail.js";
@@ -7,35 +7,60 @@ import { ThreadList } from "/js/threads/thread_list.js";
 import { ThreadPane } from "/js/threads/thread_pane.js";
 import { emptyState } from "/js/widgets/empty.js";
 
-export function threadsView(app, [threadId]) {
+export function threadsView(app, parts) {
+  let [threadId, ...rest] = parts;
   const list = new ThreadList(app);
   const detail = new Detail();
-  const place = h(".pane");
+  const empty = h(".pane");
   const begin = h(
     "button.primary",
     { type: "button", dataset: { newThread: "" }, onclick: () => startThread(app) },
     "New thread",
   );
+  const back = h("a.back", { href: "#/threads" }, "All threads");
+  const panes = h(".panes.three", null, list.element, empty, detail.element);
   let pane = null;
 
   const draw = onFrame(() => {
     list.draw(threadId);
     begin.disabled = !app.connection.isReady;
-    if (threadId === undefined) fill(place, welcome());
-    else if (pane === null && app.threads.open.has(threadId)) showPane();
+    if (threadId === undefined) fill(empty, welcome());
+    else if (pane === null && app.threads.open.has(threadId)) {
+      pane = new ThreadPane(app, threadId, detail);
+      empty.replaceWith(pane.element);
+      pane.move(rest);
+    }
     pane?.draw();
   });
-  const showPane = () => {
-    pane = new ThreadPane(app, threadId, detail);
-    place.replaceWith(pane.element);
-  };
   const listen = async () => {
-    if (threadId === undefined || !app.connection.isReady) return;
+    const wanted = threadId;
+    if (wanted === undefined || !app.connection.isReady) return;
     try {
-      await app.threads.listen(threadId);
+      await app.threads.listen(wanted);
     } catch (error) {
-      fill(place, emptyState("This thread cannot be opened", error.message));
+      if (wanted === threadId)
+        fill(empty, emptyState("This thread cannot be opened", error.message));
     }
+  };
+  const mark = () => {
+    back.hidden = threadId === undefined;
+    panes.classList.toggle("chosen", threadId !== undefined);
+    // Only messages of the wire are selected: a transcript has the room for itself.
+    panes.classList.toggle("conversation", rest[0] !== "wire");
+  };
+  const move = ([nextId, ...next]) => {
+    const isOther = nextId !== threadId;
+    [threadId, rest] = [nextId, next];
+    mark();
+    if (isOther) {
+      pane?.close();
+      pane?.element.replaceWith(empty);
+      pane = null;
+      detail.show(null);
+      fill(empty);
+      listen();
+    } else pane?.move(rest);
+    draw();
   };
 
   const off = [
@@ -44,28 +69,13 @@ export function threadsView(app, [threadId]) {
     app.connection.on("status", draw),
     app.connection.on("ready", listen),
   ];
+  mark();
   draw();
   listen();
   return {
     title: "Threads",
-    element: h(
-      ".view",
-      null,
-      h(
-        ".bar",
-        null,
-        h("h1.grow", null, "Threads"),
-        threadId !== undefined && h("a.back", { href: "#/threads" }, "All threads"),
-        begin,
-      ),
-      h(
-        `.panes.three${threadId === undefined ? "" : ".chosen"}`,
-        null,
-        list.element,
-        place,
-        detail.element,
-      ),
-    ),
+    element: h(".view", null, h(".bar", null, h("h1.grow", null, "Threads"), back, begin), panes),
+    move,
     close() {
       for (const end of off) end();
       pane?.close();
@@ -76,6 +86,6 @@ export function threadsView(app, [threadId]) {
 function welcome() {
   return emptyState(
     "Choose a thread",
-    "Its messages appear here as they come, with what the server asks and what clients answered. To try it without an account, start a thread and send “/exec uname”.",
+    "Its conversation appears here as it goes on, with what the server asks and what was answered. To try it without an account, start a thread and send “/exec uname”.",
   );
 }
