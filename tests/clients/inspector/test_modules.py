@@ -368,7 +368,7 @@ async def test_the_page_listens_to_so_many_threads_and_lists_so_many(page: "Page
     """
     # Those that are listened to stay in the list.
     assert await run(page, "threads/thread_store", STORE + body) == [
-        32,
+        64,
         ["t0", "t1", "t2"],
         2000,
         True,

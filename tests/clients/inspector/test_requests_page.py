@@ -1,11 +1,13 @@
 """What the server asks, answered in the inspector by clicking."""
 
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.support.clients.inspector import inspect
-from tests.support.harness import stdio_server
+from app_server.peer.address import ServerAddress
+from tests.support.clients.inspector import InspectorPage, inspect, inspector_page
+from tests.support.harness import serve, stdio_server
 from tests.support.model import ScriptedModel, calls, says
 
 pytestmark = pytest.mark.browser
@@ -120,3 +122,69 @@ async def test_a_question_that_another_client_answered_disappears(tmp_path: Path
         await heading.wait_for(state="detached")
         (question,) = await (await inspected.entries("Question")).all()
         assert "given in another client" in await question.inner_text()
+
+
+async def test_every_thread_that_waits_asks_here_without_being_opened(tmp_path: Path) -> None:
+    """The oldest question stands first, with the time since it was asked, and a key leads to it."""
+    model = ScriptedModel()
+    arguments = {"cmd": "true", "sandbox_permissions": "require_escalated"}
+    asks = calls({"name": "exec_command", "arguments": arguments})
+    model.scripts = [asks, asks, says("Done."), says("Done.")]
+    async with serve(tmp_path, model=model) as served, served.client() as client:
+        for text in ("The first one", "The second one"):
+            thread_id = await client.start_thread()
+            user_input = [{"type": "text", "text": text}]
+            await client.call("turn/start", {"threadId": thread_id, "input": user_input})
+            await client.wait_for("item/commandExecution/requestApproval")
+        asked_at = time.time()
+        async with inspector_page(ServerAddress(served.urls[0])) as page:
+            inspected = InspectorPage(page)
+            await page.get_by_text("connected", exact=True).wait_for()
+            await page.wait_for_function("document.title.startsWith('(2) Threads')")
+            await page.keyboard.press("o")
+            cards = page.get_by_role("article", name="Run this command?")
+            await page.wait_for_function(
+                "() => document.activeElement.ariaLabel === 'Run this command?'"
+            )
+            assert await page.evaluate(
+                "document.activeElement === document.querySelector('article.question')"
+            )
+            (oldest, newest) = await cards.all()
+            assert "The first one" in await oldest.inner_text()
+            assert "The second one" in await newest.inner_text()
+            # The time is that of the server, from before this page was there.
+            since = await oldest.get_by_role("time").get_attribute("data-since")
+            assert int(since or 0) / 1000 < asked_at
+            assert await oldest.get_by_role("time").get_attribute("data-exact") == "true"
+            await oldest.get_by_role("button", name="Approve", exact=True).click()
+            await page.wait_for_function("document.title.startsWith('(1) Requests')")
+            assert "The second one" in await cards.inner_text()
+            await cards.get_by_role("button", name="Approve", exact=True).click()
+            await inspected.sees("Nothing is asked")
+            await client.until("turn/completed")
+
+
+async def test_the_desktop_tells_of_a_question_while_nobody_looks(tmp_path: Path) -> None:
+    model = ScriptedModel()
+    arguments = {"cmd": "true", "sandbox_permissions": "require_escalated"}
+    model.scripts = [calls({"name": "exec_command", "arguments": arguments})]
+    async with inspect(tmp_path, model=model) as inspected:
+        page = inspected.page
+        # The browser asks its user; here the answer is given before.
+        await page.context.grant_permissions(["notifications"])
+        await page.evaluate("document.hasFocus = () => false")
+        await page.evaluate(
+            "() => { window.Notification = class { static permission = 'granted';"
+            " static requestPermission = async () => 'granted'; close() {}"
+            " constructor(title, { body }) { document.body.dataset.told = `${title}: ${body}` } } }"
+        )
+        await inspected.go("Requests")
+        await inspected.button("Notify me").click()
+        async with inspected.served.client() as client:
+            thread_id = await client.start_thread()
+            user_input = [{"type": "text", "text": "Run it"}]
+            await client.call("turn/start", {"threadId": thread_id, "input": user_input})
+            await page.locator(
+                "body[data-told='Run it: Run this command? /bin/bash -lc true']"
+            ).wait_for()
+            await inspected.button("Approve").click()

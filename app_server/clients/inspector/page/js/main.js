@@ -8,7 +8,9 @@ import { takeToken } from "/js/core/token.js";
 import { WireLog } from "/js/core/wire_log.js";
 import { Diagnostics } from "/js/diagnostics/poller.js";
 import { McpServerStore } from "/js/mcp/server_store.js";
+import { announceQuestions } from "/js/requests/announce.js";
 import { QuestionStore } from "/js/requests/question_store.js";
+import { WaitingThreads } from "/js/requests/waiting.js";
 import { listenToKeys } from "/js/shell/keys.js";
 import { Navigation } from "/js/shell/navigation.js";
 import { applyTheme } from "/js/shell/theme.js";
@@ -27,7 +29,7 @@ import { Toasts } from "/js/widgets/toasts.js";
  * `show` makes a view; `parts` are what stands behind its name in the address. A view that has `move` goes on with
  * other parts, instead of being made anew.
  *
- * @typedef {{title: string, element: HTMLElement, close: () => void, move?: (parts: any) => void}} View
+ * @typedef {{element: HTMLElement, close: () => void, move?: (parts: any) => void}} View
  * @type {{name: string, title: string, key: string, show: (app: any, parts: any) => View}[]}
  */
 const VIEWS = [
@@ -53,12 +55,14 @@ function begin() {
     connection,
     threads,
     questions,
+    waiting: new WaitingThreads(connection, threads),
     servers: new McpServerStore(connection, threads),
     signals: new SignalStore(connection),
     diagnostics: new Diagnostics(connection),
     toasts: new Toasts(),
     go: (address) => (location.hash = address),
   };
+  announceQuestions(app);
   const showKeys = listenToKeys(VIEWS, app.go);
   const navigation = new Navigation(app, VIEWS, showKeys);
   const main = h("main", { tabindex: -1 });
@@ -77,7 +81,6 @@ function begin() {
       fill(main, shown.element);
       current = view;
     }
-    document.title = `${shown.title} – app-server inspector`;
     navigation.mark(view.name);
   };
   addEventListener("hashchange", show);

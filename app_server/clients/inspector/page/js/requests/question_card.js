@@ -1,13 +1,14 @@
 // A question of the server as a card: what it is about, and how to answer it.
 
 import { h } from "/js/core/dom.js";
-import { clock } from "/js/core/format.js";
 import { commandQuestion } from "/js/requests/command.js";
 import { elicitationQuestion } from "/js/requests/elicitation.js";
 import { fileQuestion } from "/js/requests/file_change.js";
 import { anyQuestion } from "/js/requests/any_question.js";
 import { permissionsQuestion } from "/js/requests/permissions.js";
 import { userInputQuestion } from "/js/requests/user_input.js";
+import { titleOf } from "/js/threads/thread_list.js";
+import { age } from "/js/widgets/age.js";
 
 // Each makes {title, content} of a question; `answer(result)` and `refuse(error)` settle it.
 const KINDS = {
@@ -27,7 +28,7 @@ export function questionCard(app, question, { linksThread = false } = {}) {
   const threadId = question.params?.threadId;
   return h(
     "article.question",
-    { "aria-label": title },
+    { "aria-label": title, tabindex: -1 },
     h(
       "header",
       null,
@@ -35,11 +36,22 @@ export function questionCard(app, question, { linksThread = false } = {}) {
       h(
         "span.row.muted",
         null,
-        linksThread && threadId ? h("a", { href: `#/threads/${threadId}` }, "Open thread") : null,
         h("code", null, question.method),
-        clock(question.at).slice(0, 8),
+        age(question.at, question.isExact),
       ),
     ),
+    linksThread && threadId ? threadLine(app, threadId) : null,
     content,
+  );
+}
+
+// Whose question it is.
+function threadLine(app, threadId) {
+  const thread = app.threads.threads.get(threadId);
+  return h(
+    "p.nowrap",
+    null,
+    h("a", { href: `#/threads/${threadId}` }, thread ? titleOf(thread) : "Open thread"),
+    thread && h("span.muted", null, ` · ${thread.cwd}`),
   );
 }

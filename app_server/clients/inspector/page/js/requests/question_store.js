@@ -4,7 +4,10 @@ import { Emitter } from "/js/core/emitter.js";
 
 /** Events: "changed"; "asked" and "lost" with a question, "settled" with {question, outcome}. */
 export class QuestionStore extends Emitter {
-  /** Request id to {id, key, method, params, at}, oldest first; no two ever have the same key. */
+  /**
+   * Request id to {id, key, method, params, at, isExact}; no two ever have the same key. `at` is when it was asked, or,
+   * if the server does not say so, when this page was asked.
+   */
   open = new Map();
   #asked = 0;
 
@@ -12,7 +15,10 @@ export class QuestionStore extends Emitter {
     super();
     this.connection = connection;
     connection.on("request", ({ id, method, params }) => {
-      const question = { id, key: ++this.#asked, method, params, at: Date.now() };
+      // Not all say when they were asked first.
+      const at = params?.startedAtMs ?? Date.now();
+      const isExact = params?.startedAtMs !== undefined;
+      const question = { id, key: ++this.#asked, method, params, at, isExact };
       this.open.set(id, question);
       this.emit("asked", question);
       this.emit("changed");
@@ -28,6 +34,11 @@ export class QuestionStore extends Emitter {
       this.open.clear();
       this.emit("changed");
     });
+  }
+
+  /** All of them, the oldest first. */
+  get oldestFirst() {
+    return [...this.open.values()].sort((one, other) => one.at - other.at);
   }
 
   /** The questions of a thread. */

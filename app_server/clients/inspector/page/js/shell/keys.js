@@ -25,6 +25,7 @@ export function listenToKeys(views, go) {
   const all = [
     ...views.map(({ name, title, key }) => [key, title, () => go(`#/${name}`)]),
     ...ACTIONS,
+    ["o", "Go to the oldest question", () => go("#/requests/oldest")],
     ["?", "Show this list", () => showKeys(all)],
   ];
   document.addEventListener("keydown", (event) => {

@@ -1,7 +1,6 @@
 // The list of views on the left, and the state of the connection below it.
 
 import { fill, h } from "/js/core/dom.js";
-import { waitingElsewhere } from "/js/views/requests.js";
 import { icon } from "/js/widgets/icons.js";
 import { statusSign } from "/js/widgets/status.js";
 import { themeButton } from "/js/shell/theme.js";
@@ -16,6 +15,8 @@ export class Navigation {
   /** `views`: [{name, title, key}]; `onhelp` shows the keys. */
   constructor(app, views, onhelp) {
     this.app = app;
+    this.views = views;
+    this.title = "";
     this.links = new Map(views.map((view) => [view.name, this.#link(view)]));
     this.state = h(".stack.tight", { role: "status" });
     this.element = h(
@@ -42,10 +43,12 @@ export class Navigation {
     app.connection.on("status", () => this.draw());
     app.questions.on("changed", () => this.draw());
     app.threads.on("changed", () => this.draw());
+    app.waiting.on("changed", () => this.draw());
   }
 
   /** Mark the view that is shown. */
   mark(name) {
+    this.title = this.views.find((view) => view.name === name).title;
     for (const [other, { link }] of this.links) {
       if (other === name) {
         link.setAttribute("aria-current", "page");
@@ -57,7 +60,7 @@ export class Navigation {
   }
 
   draw() {
-    const { connection, questions, threads } = this.app;
+    const { connection, questions, threads, waiting } = this.app;
     const { state, reason } = connection.status;
     fill(
       this.state,
@@ -66,9 +69,16 @@ export class Navigation {
         ? h("code.nowrap", { title: connection.server.userAgent }, connection.server.codexHome)
         : h("p.muted", null, reason),
     );
-    const open = questions.open.size + waitingElsewhere(this.app).length;
+    const open = questions.open.size + waiting.elsewhere.length;
     this.#count("requests", open, "attention");
+    this.#title(open);
     this.#count("threads", threads.threads.size, "");
+  }
+
+  // A page in another tab says so too.
+  #title(open) {
+    const count = open > 0 ? `(${open}) ` : "";
+    document.title = `${count}${this.title} – app-server inspector`;
   }
 
   #count(name, number, look) {

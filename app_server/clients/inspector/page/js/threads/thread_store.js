@@ -5,8 +5,8 @@ import { Transcript } from "/js/transcript/transcript.js";
 
 const PAGE = 50;
 const HISTORY_TURNS = 20;
-/** Threads that this page listens to; beyond it the one opened first is let go. */
-export const MAX_OPEN = 32;
+/** Threads that this page listens to; beyond it the one opened first that does not wait is let go. */
+export const MAX_OPEN = 64;
 /** Threads in the list that came by themselves; beyond it the oldest one leaves the list. */
 export const MAX_THREADS = 2000;
 const MAX_USAGE_PAGES = 10;
@@ -163,7 +163,8 @@ export class ThreadStore extends Emitter {
 
   async #closeOldest() {
     while (this.open.size > MAX_OPEN) {
-      const [oldest] = this.open.keys();
+      const ids = [...this.open.keys()];
+      const oldest = ids.find((id) => !this.threads.get(id)?.status?.activeFlags?.length) ?? ids[0];
       this.open.delete(oldest);
       await this.connection.call("thread/unsubscribe", { threadId: oldest });
     }

@@ -71,7 +71,6 @@ export function appsView(app, [chosen]) {
   draw();
   refresh();
   return {
-    title: "Apps",
     element: h(
       ".view",
       null,

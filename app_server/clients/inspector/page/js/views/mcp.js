@@ -69,7 +69,6 @@ export function mcpView(app, [chosen]) {
   draw();
   if (servers.servers === null) refresh();
   return {
-    title: "MCP servers",
     element: h(
       ".view",
       null,

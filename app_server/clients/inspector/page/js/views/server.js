@@ -67,7 +67,6 @@ export function serverView(app) {
   const off = [diagnostics.on("changed", draw), connection.on("status", draw)];
   draw();
   return {
-    title: "Server",
     element: h(
       ".view",
       null,

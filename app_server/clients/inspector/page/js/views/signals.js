@@ -42,7 +42,6 @@ export function signalsView(app) {
   draw();
   refresh();
   return {
-    title: "Signals",
     element: h(
       ".view",
       null,

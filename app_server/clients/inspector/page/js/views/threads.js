@@ -73,7 +73,6 @@ export function threadsView(app, parts) {
   draw();
   listen();
   return {
-    title: "Threads",
     element: h(".view", null, h(".bar", null, h("h1.grow", null, "Threads"), back, begin), panes),
     move,
     close() {

@@ -31,7 +31,6 @@ export function wireView(app) {
   const clear = h("button.plain", { type: "button", onclick: () => log.clear() }, "Clear");
   timeline.foot.append(h("span.grow"), timeline.fold, timeline.follow, quiet, clear);
   return {
-    title: "Wire",
     element: h(
       ".view",
       null,
