@@ -14,10 +14,12 @@ COMMANDS = {
     "v1/, v2/ and DIR itself, and two bundles with all of them.",
     "generate-ts": "Write the wire's types as TypeScript: one file a type, an index, and "
     "MethodMaps.ts, which gives the params and result of every method by its name.",
-    "schema": "Write the wire's types as JSON Schema and TypeScript, stable and experimental, as "
-    "they are committed in schema/ of the sources.",
+    "schema": "Write the wire's types as JSON Schema and TypeScript, stable and experimental, and "
+    "the JSON Schema of config.toml, as they are committed in schema/ of the sources.",
 }
 """Command to what it does."""
+
+CONFIG_SCHEMA = "config.schema.json"
 
 EXAMPLES = """\
 examples:
@@ -41,10 +43,11 @@ def main(command: str, arguments: Sequence[str]) -> int:
                 render = tree.render_ts if command == "generate-ts" else tree.render_json
                 files = render(experimental=options.experimental)
                 tree.write_files(folder, files)
-            case _ if options.check:
-                return _check(tree.differences(folder, tree.render_bundles()), options.out)
             case _:
-                files = tree.render_bundles()
+                settings = importlib.import_module("app_server.cli.config")
+                files = tree.render_bundles() | {CONFIG_SCHEMA: settings.render_schema()}
+                if options.check:
+                    return _check(tree.differences(folder, files), options.out)
                 tree.replace_files(folder, files)
     except OSError as exc:
         if lacks_working_directory(exc):

@@ -291,6 +291,7 @@ def _seconds(text: str) -> float:
 DEFAULT_LISTEN = "stdio://"
 LAZY_COMMANDS = (
     "bench",
+    "config",
     "doctor",
     "exec-server",
     "inspect",
@@ -400,7 +401,7 @@ def _command_among_options(parser: "_Parser", words: list[str]) -> int | None:
         return written
     parser.refuse_unknown(words)
     if command in ("demo", MCP_SERVER) and {"-h", "--help"} & set(words):
-        importlib.import_module("app_server.cli.command_help").PARSERS[command]().print_help()
+        importlib.import_module("app_server.cli.help.command_help").PARSERS[command]().print_help()
         return 0
     return None
 
@@ -414,7 +415,7 @@ def quiet_libraries() -> None:
 class _Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         """Load the help texts and the default home when help is printed."""
-        texts = importlib.import_module("app_server.cli.command_help")
+        texts = importlib.import_module("app_server.cli.help.command_help")
         self.description, self.epilog = texts.SERVER, texts.server_end()
         return super().format_help()
 
@@ -424,7 +425,9 @@ class _Parser(argparse.ArgumentParser):
         for word in words:
             flag = word.partition("=")[0]
             if flag.startswith("--") and not any(one.startswith(flag) for one in known):
-                like = importlib.import_module("app_server.cli.advice").did_you_mean(flag, known)
+                like = importlib.import_module("app_server.cli.help.advice").did_you_mean(
+                    flag, known
+                )
                 self.error(f"there is no option {flag}{like}; app-server --help lists them")
 
     def places(self, words: Sequence[str]) -> list[int]:
@@ -466,7 +469,7 @@ def _command(word: str) -> str:
         return word
     if word in LAZY_COMMANDS:
         raise argparse.ArgumentTypeError(f"options stand behind it: app-server {word} --help")
-    advice = importlib.import_module("app_server.cli.advice")
+    advice = importlib.import_module("app_server.cli.help.advice")
     like = advice.did_you_mean(word, (*COMMANDS, *LAZY_COMMANDS, *GENERATE_COMMANDS[:2]))
     raise argparse.ArgumentTypeError(
         f"there is no command {word!r}{like}; app-server --help lists them"
@@ -533,7 +536,7 @@ def _run(main: Callable[[], Coroutine[Any, Any, int | None]], listen: Sequence[s
 
 
 def _failed(problem: Exception, listen: Sequence[str] = ()) -> int:
-    advice = importlib.import_module("app_server.cli.advice")
+    advice = importlib.import_module("app_server.cli.help.advice")
     print(f"app-server: {advice.why_not_started(problem, listen)}", file=sys.stderr)
     return 1
 

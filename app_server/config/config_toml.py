@@ -41,6 +41,15 @@ def read_config(path: Path) -> Config:
         return Config({}, path)
     except OSError as exc:
         raise ConfigError(f"{path}: {exc.strerror}") from exc
+    return parse_config(content, path)
+
+
+def parse_config(content: bytes, path: Path) -> Config:
+    """Parse the text of a file; `path` is for errors.
+
+    Raises:
+        ConfigError: as `read_config`.
+    """
     if len(content) > MAX_FILE_BYTES:
         raise ConfigError(f"{path}: larger than {MAX_FILE_BYTES} bytes")
     try:

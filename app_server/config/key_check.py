@@ -4,7 +4,7 @@ Source: docs/config.md, "Unknown keys".
 """
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from app_server.config.known_keys import KNOWN, OF_OTHER_PROGRAMS, WITHOUT_EFFECT
@@ -40,6 +40,11 @@ class UnknownKey(NamedTuple):
         return shown_path(self.path)
 
     @property
+    def nearest(self) -> str | None:
+        """The known key of the table that this one may be meant to be, if one is like it."""
+        return next(iter(difflib.get_close_matches(self.path[-1], self.allowed, 1)), None)
+
+    @property
     def detail(self) -> str:
         """Return the key, and the keys that were expected."""
         shown: Sequence[str] = self.allowed
@@ -56,12 +61,12 @@ class UnknownKey(NamedTuple):
 
 def unknown_keys(document: Document) -> Iterator[UnknownKey]:
     """Find the keys that are in no list of known_keys.py, in the order of the document."""
-    return _unknown(document, _ANYBODYS, _OURS, ())
+    return _unknown(document, KNOWN_TREE, _OURS, ())
 
 
 def known_part(document: Document) -> Document:
     """Copy the part of a document with keys in a list of known_keys.py."""
-    part: Document = _known(document, _ANYBODYS)
+    part: Document = _known(document, KNOWN_TREE)
     return part
 
 
@@ -179,7 +184,7 @@ def _present(value: Any, path: KeyPath, above: KeyPath) -> Iterator[KeyPath]:
                 yield from _present(value[name], path[1:], (*above, name))
 
 
-def _tree(paths: Sequence[str]) -> Tree:
+def _tree(paths: Iterable[str]) -> Tree:
     tree: Tree = {}
     for path in paths:
         inner = tree
@@ -189,7 +194,7 @@ def _tree(paths: Sequence[str]) -> Tree:
 
 
 _OURS = _tree(KNOWN)
-_ANYBODYS = _tree([*KNOWN, *WITHOUT_EFFECT, *OF_OTHER_PROGRAMS])
+KNOWN_TREE = _tree([*KNOWN, *WITHOUT_EFFECT, *OF_OTHER_PROGRAMS])
 
-FIRST_KEYS: Sequence[str] = sorted(_ANYBODYS)
+FIRST_KEYS: Sequence[str] = sorted(KNOWN_TREE)
 """The known keys that stand in no table, and the names of the tables."""

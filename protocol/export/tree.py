@@ -26,7 +26,7 @@ def render_ts(*, experimental: bool) -> Files:
     return render_typescript(load_contract(experimental=experimental))
 
 
-def render_bundles() -> Files:
+def render_bundles() -> dict[str, str]:
     """Render what is committed: the bundles of both languages, a folder for each variant.
 
     They hold everything that the files of single types hold, once, so a change shows once.
@@ -69,7 +69,7 @@ def differences(folder: Path, files: Files) -> Iterator[str]:
     there = {
         path.relative_to(folder).as_posix(): path
         for top in tops
-        for path in (folder / top).rglob("*")
+        for path in [folder / top, *(folder / top).rglob("*")]
         if path.is_file()
     }
     for name in sorted(files.keys() | there.keys()):

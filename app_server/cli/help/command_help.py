@@ -24,6 +24,7 @@ commands (COMMAND --help says more of each):
   demo             start a server with the offline model and a real MCP server, and check every
                    step of a conversation
   doctor           check the home folder and this machine, and say what to do
+  config           check config.toml, and print its JSON Schema for editors
   inspect          look into a running server from a browser
   status           list the servers that run with a home folder
   usage            print tokens, requests, seconds and cost, by day, model, thread or folder

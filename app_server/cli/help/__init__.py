@@ -1,0 +1,1 @@
+"""Texts for who types a command line: help, and advice about wrong calls."""
