@@ -33,7 +33,8 @@ async def open_thread(inspected: Inspected, cwd: Path, **params: object) -> str:
 
 async def only(entries: "Locator") -> str:
     """Return the text of the only entry."""
-    (text,) = await entries.all_inner_texts()
+    texts: list[str] = await entries.all_inner_texts()
+    (text,) = texts
     return text
 
 
