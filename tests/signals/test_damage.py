@@ -17,6 +17,7 @@ from app_server.threads.ledger import Entry, LedgerFailed
 from tests.support.harness import claim, serve
 from tests.support.receiver.signals import deliver
 from tests.support.receiver.stages import entry, stage, text_of, unload
+from tests.support.receiver.wakes import stored_timer
 from tests.support.threads.damage import spoil
 
 ROWS = 200
@@ -313,6 +314,15 @@ def test_what_the_disk_refuses_sets_no_ledger_aside(path: Path) -> None:
         with pytest.raises(LedgerFailed):
             kept.put([entry("s2")])
     assert aside(path) == []
+
+
+def test_a_row_that_breaks_a_rule_sets_no_ledger_aside(path: Path) -> None:
+    timer = stored_timer("w1", 1)
+    with closing(Ledger(path)) as kept:
+        kept.wakes.add(timer)
+        with pytest.raises(LedgerFailed, match="UNIQUE constraint failed"):
+            kept.wakes.add(timer)
+        assert (names(kept), aside(path)) == (["s1"], [])
 
 
 def overwrite(path: Path, seed: int) -> None:

@@ -35,7 +35,6 @@ _DAMAGE = {
     sqlite3.SQLITE_FORMAT,
     # A table that is missing, and rows that break the rules by which they were written.
     sqlite3.SQLITE_ERROR,
-    sqlite3.SQLITE_CONSTRAINT,
     sqlite3.SQLITE_MISMATCH,
 }
 
@@ -47,8 +46,9 @@ Failure: TypeAlias = sqlite3.Error | UnicodeDecodeError
 def is_damage(error: Failure, path: Path) -> bool:
     """Whether the contents of a file are damaged; False when it cannot be used now (locked, EIO).
 
-    For files whose statements are right: one of an unknown table counts as damage.
-    Source: https://sqlite.org/rescode.html.
+    For files whose statements are right: one of an unknown table counts as damage. A row that
+    breaks a constraint does where the rows of the file break one too.
+    Source: https://sqlite.org/rescode.html, https://sqlite.org/pragma.html#pragma_integrity_check.
     """
     code = getattr(error, "sqlite_errorcode", None)
     if code is None:
@@ -57,6 +57,8 @@ def is_damage(error: Failure, path: Path) -> bool:
     if code == sqlite3.SQLITE_READONLY:
         # The system would let us write: a byte in the file says that we must not.
         return os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    if code & 0xFF == sqlite3.SQLITE_CONSTRAINT:
+        return _breaks_its_rules(path)
     return code == sqlite3.SQLITE_IOERR_SHORT_READ or code & 0xFF in _DAMAGE
 
 
@@ -76,6 +78,15 @@ def check_whole(database: sqlite3.Connection) -> None:
     (problem,) = database.execute("PRAGMA integrity_check(1)").fetchone()
     if problem != "ok":
         raise damaged(" ".join(str(problem).split()))
+
+
+def _breaks_its_rules(path: Path) -> bool:
+    try:
+        with closing(connect_to_read(path)) as database:
+            check_whole(database)
+    except (sqlite3.Error, UnicodeDecodeError) as exc:
+        return is_damage(exc, path)
+    return False
 
 
 def problem_of(

@@ -158,7 +158,7 @@ class Ledger:
             rows = _readable_rows(kept)
             with database:
                 database.executemany(_PUT, rows)
-                database.executemany(wakes.INSERT, _readable_wakes(kept))
+                database.executemany(wakes.RESTORE, _readable_wakes(kept))
         except BaseException:
             database.close()
             raise

@@ -40,6 +40,8 @@ CREATE INDEX IF NOT EXISTS wakes_waiting ON wakes (kind)
 CREATE INDEX IF NOT EXISTS wakes_over ON wakes (number) WHERE NOT {_OPEN};
 """
 INSERT = f"INSERT INTO wakes ({_NAMES}) VALUES ({', '.join('?' * len(COLUMNS))})"
+RESTORE = f"{INSERT} ON CONFLICT DO NOTHING"
+"""Inserts what could be read of a damaged ledger, which may have an id twice."""
 SELECT = f"SELECT {_NAMES}, number FROM wakes"
 _MOVE = (
     f"UPDATE wakes SET {', '.join(f'{name} = ?' for name in COLUMNS)} "

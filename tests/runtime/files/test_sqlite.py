@@ -193,6 +193,25 @@ def test_a_disk_that_fails_is_no_damage_and_the_file_stays(
     assert not is_open_here(path)
 
 
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_row_that_breaks_a_rule_is_damage_where_those_of_the_file_do(
+    tmp_path: Path, is_damaged: bool
+) -> None:
+    path = tmp_path / "one.sqlite3"
+    with closing(connect(path, synchronous="NORMAL")) as database, database:
+        database.execute("CREATE TABLE words (word UNIQUE, size)")
+        database.execute("INSERT INTO words VALUES ('here', 1), ('there', NULL)")
+        if is_damaged:
+            database.execute("PRAGMA writable_schema = ON")
+            rule = "CREATE TABLE words (word UNIQUE, size NOT NULL)"
+            database.execute("UPDATE sqlite_schema SET sql = ? WHERE name = 'words'", (rule,))
+    with closing(connect(path, synchronous="NORMAL")) as database:
+        with pytest.raises(sqlite3.IntegrityError) as caught, database:
+            database.execute("INSERT INTO words VALUES ('here', 2)")
+        assert is_damage(caught.value, path) is is_damaged
+    assert not is_open_here(path)
+
+
 def is_open_here(path: Path) -> bool:
     return str(path) in [os.path.realpath(fd) for fd in Path("/proc/self/fd").iterdir()]
 
