@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from app_server.handlers.server.config_problems import ConfigProblems
     from app_server.observability.use_counts import UseCounts
     from app_server.server.node import GroupNode
+    from app_server.signals.wakes import Wakes
 
 logger = logging.getLogger(__name__)
 
@@ -282,7 +283,10 @@ async def build_services(
     if counts is not None:
         hub.observers.append(counts)
 
-    model_wakes = ModelWakes()
+    async def wakes() -> "Wakes":
+        # Signals need the threads, and threads the wakes, which are signals.
+        return await signals.wakes()
+
     sessions = Sessions(
         ServerContext(
             store=stores.threads,
@@ -310,7 +314,7 @@ async def build_services(
             budgets=HomeBudgets(stores.budgets, stores.threads.lists),
             configuration=configuration,
             config_file=config_file,
-            wakes=model_wakes,
+            wakes=ModelWakes(wakes),
         ),
         work,
         first.unload_delay_s,
@@ -325,7 +329,7 @@ async def build_services(
         configuration=configuration,
         peers=HomePeers(stores.servers) if node is None else GroupPeers(node),
     )
-    signals = model_wakes.signals = LazySignals(stores.signals, background, ports)
+    signals = LazySignals(stores.signals, background, ports)
     notifications = LazyNotifications(
         stores.notifications,
         background,

@@ -1,7 +1,7 @@
 """Signals, opened with the first call, or once there is a ledger: other servers make it too."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import anyio
@@ -129,8 +129,9 @@ class LazySignals:
 class ModelWakes:
     """The wakes as turns see them (TurnWakes), loaded with the first one that is set."""
 
-    signals: LazySignals
-    """Made later than the threads."""
+    def __init__(self, wakes: "Callable[[], Awaitable[Wakes]]") -> None:
+        """`wakes` opens those of the server; see LazySignals.wakes."""
+        self._wakes = wakes
 
     async def at_time(self, thread_id: str, at_ms: int, note: str) -> None:
         """Have a turn begin at a time; see TurnWakes."""
@@ -142,7 +143,7 @@ class ModelWakes:
 
     async def _opened(self) -> "WakesOfModels":
         try:
-            return (await load(_of_models))(await self.signals.wakes())
+            return (await load(_of_models))(await self._wakes())
         except OSError as exc:
             raise WakeRefused("the wake cannot be stored") from exc
         except LoadFailed as exc:

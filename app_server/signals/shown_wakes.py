@@ -5,6 +5,7 @@ loaded. Whatever another server has moved is found by looking, and told of as if
 Source: docs/wakes.md, "Several servers".
 """
 
+import logging
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
@@ -17,11 +18,17 @@ from app_server.threads.wakes import StoredWake
 from protocol.signals.delivery import SignalError, WakeState
 from protocol.signals.wakes import ThreadWakeChangedNotification, Wake, WakeSource
 
+logger = logging.getLogger(__name__)
+
 _SOURCES: TypeAdapter[WakeSource] = TypeAdapter(WakeSource)
 
 
 def source_of(wake: StoredWake) -> WakeSource:
-    """Return the source of a wake as the wire has it."""
+    """Return the source of a wake as the wire has it.
+
+    Raises:
+        ValueError: the row is damaged.
+    """
     return _SOURCES.validate_json(wake.source)
 
 
@@ -40,6 +47,17 @@ def shown_wake(wake: StoredWake) -> Wake:
         signal_id=signal_id(wake),
         error=_error(wake),
     )
+
+
+def shown_wakes(wakes: Sequence[StoredWake]) -> list[Wake]:
+    """Return wakes as the wire has them, without those whose rows are damaged."""
+    shown = []
+    for wake in wakes:
+        try:
+            shown.append(shown_wake(wake))
+        except ValueError:
+            logger.warning("wake %s is damaged, and not listed", wake.id)
+    return shown
 
 
 def signal_id(wake: StoredWake) -> str | None:

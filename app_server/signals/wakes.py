@@ -9,7 +9,8 @@ Source: docs/wakes.md.
 
 import logging
 import socket
-from dataclasses import replace
+import uuid
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -23,7 +24,7 @@ from app_server.observability.log_context import start_apart
 from app_server.runtime.clock import Clock
 from app_server.runtime.cut_text import cut_text
 from app_server.signals.notifications import SignalPorts
-from app_server.signals.recipients import NoRecipient
+from app_server.signals.recipients import NoRecipient, Recipients
 from app_server.signals.service import (
     MAX_WAKES,
     WAKE_WINDOW_MS,
@@ -33,10 +34,10 @@ from app_server.signals.service import (
 )
 from app_server.signals.shown_wakes import WakeEvents, signal_id, source_of
 from app_server.signals.watched_files import WatchedFiles, look_at, news_of
-from app_server.threads.failures import ThreadNotFound
 from app_server.threads.ledger import Entry, SignalLedger
 from app_server.threads.operations import made_id
 from app_server.threads.wakes import (
+    EPHEMERAL,
     SOURCE,
     Look,
     StoredWake,
@@ -77,6 +78,12 @@ LATE_MS = 10_000
 MIN_RETRY_MS, MAX_RETRY_MS = 1_000, 60_000
 """Until the next try of what cannot be delivered now; as long as it has waited already."""
 FORGET_EVERY_S = 3600.0
+SWEPT_AT_A_TIME = 256
+"""Threads with open wakes that are looked for between two looks, after a start."""
+EPHEMERAL_MS = 24 * 3600 * 1000
+"""For which wakes of another server's ephemeral threads are left to that server."""
+UNREADABLE = "sourceUnreadable"
+"""Error code of a wake whose row is damaged."""
 MAX_LINE_BYTES = 200
 """Of a command line in the text about its end."""
 TAIL_BYTES = 1900
@@ -100,6 +107,26 @@ class WakeOver(Exception):
         self.state = state
 
 
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Places of wakes that are looked after here; see `StoredWake.place`."""
+
+    machine: str
+    ephemeral: str
+
+    def is_of_another_server(self, wake: StoredWake, now_ms: int) -> bool:
+        """Whether the thread of a wake is an ephemeral one, which another server may still have."""
+        if not wake.place.startswith(EPHEMERAL) or wake.place == self.ephemeral:
+            return False
+        return now_ms < max(wake.changed_at_ms, wake.at_ms or 0) + EPHEMERAL_MS
+
+    def leave(self, wake: StoredWake, now_ms: int) -> bool:
+        """Whether a wake that waits for a process or a file is left to others."""
+        if wake.place.startswith(EPHEMERAL):
+            return self.is_of_another_server(wake, now_ms)
+        return wake.place not in ("", self.machine)
+
+
 class Wakes:
     """The wakes of all threads."""
 
@@ -115,11 +142,12 @@ class Wakes:
         self._store: WakeStore = ledger.wakes
         self._signals = signals
         self._ports = ports
+        self._recipients = Recipients(ports.store, ports.sessions)
         self._tasks = tasks
         self._changed = anyio.Event()
         self._events = WakeEvents(ledger, ports)
         self._files = WatchedFiles(tasks, self._changed)
-        self._machine = socket.gethostname()
+        self._here = _Places(socket.gethostname(), f"{EPHEMERAL}{uuid.uuid4()}")
         self._followed = set[str]()
         """Ids of wakes whose processes are of this server."""
         self._settled = set[str]()
@@ -142,7 +170,9 @@ class Wakes:
             NoProcess, TooManyWakes
             OSError: nothing is armed; of a file also that it cannot be seen or watched.
         """
-        await self._require_thread(thread_id)
+        await self._recipients.find(ThreadSignalTarget(thread_id=thread_id))
+        session = self._ports.sessions.find(thread_id)
+        is_ephemeral = session is not None and session.log.ephemeral
         now_ms = self._ports.clock.now_ms()
         wake = StoredWake(
             id=made_id(self._ports.clock),
@@ -154,6 +184,7 @@ class Wakes:
             state="armed",
             set_at_ms=now_ms,
             changed_at_ms=now_ms,
+            place=self._here.ephemeral if is_ephemeral else "",
         )
         command: ThreadCommand | None = None
         match source:
@@ -162,7 +193,9 @@ class Wakes:
                 at_ms = now_ms + (every_ms or 0) if source.at_ms is None else source.at_ms
                 wake = replace(wake, at_ms=at_ms, every_ms=every_ms, look_at_ms=at_ms)
             case ProcessWakeSource():
-                command = self._command(thread_id, source)
+                command = None if session is None else session.commands.find(source.process_id)
+                if command is None:
+                    raise NoProcess
                 line = cut_text(command.line, MAX_LINE_BYTES)
                 wake = replace(wake, seen=line)
                 # Before others see it: what nobody follows is lost.
@@ -171,7 +204,7 @@ class Wakes:
                 path = Path(source.path)
                 await self._files.watch(wake.id, path)
                 seen = await anyio.to_thread.run_sync(look_at, path)
-                wake = replace(wake, place=self._machine, seen=seen)
+                wake = replace(wake, place=wake.place or self._here.machine, seen=seen)
         try:
             await anyio.to_thread.run_sync(self._store.add, wake)
         except BaseException:
@@ -184,31 +217,11 @@ class Wakes:
         self._changed.set()
         return wake
 
-    def _command(self, thread_id: str, source: ProcessWakeSource) -> ThreadCommand:
-        session = self._ports.sessions.find(thread_id)
-        command = None if session is None else session.commands.find(source.process_id)
-        if command is None:
-            raise NoProcess
-        return command
-
     async def find(self, wake_id: str | None) -> StoredWake | None:
         """Return a wake of any thread and state; None: there is none, or no id."""
         return (
             None if wake_id is None else await anyio.to_thread.run_sync(self._store.find, wake_id)
         )
-
-    async def _require_thread(self, thread_id: str) -> None:
-        session = self._ports.sessions.find(thread_id)
-        if session is not None and not session.slot.closed:
-            return
-        try:
-            archived = (await self._ports.store.lists.find(thread_id)).archived
-        except ThreadNotFound:
-            text = f"thread not found: {thread_id}"
-            raise NoRecipient("threadNotFound", "unknown", text) from None
-        if archived:
-            text = f"thread {thread_id} is archived; unarchive it first"
-            raise NoRecipient("threadArchived", "archived", text)
 
     async def list_page(
         self, thread_id: str | None, state: WakeState | None, cursor: str | None, limit: int
@@ -251,7 +264,9 @@ class Wakes:
         """
         while wakes := await anyio.to_thread.run_sync(self._store.open_of, [thread_id]):
             for wake in wakes:
-                if wake.kind == "process" and wake.state == "armed":
+                if not await self._is_readable(wake):
+                    pass
+                elif wake.kind == "process" and wake.state == "armed":
                     # Open until its thread is told, which the next round finds gone.
                     await self._lose(wake)
                 else:
@@ -264,6 +279,7 @@ class Wakes:
         """Fire and deliver until cancelled."""
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_forget_old, self._store, self._ports.clock)
+            tasks.start_soon(self._sweep)
             while True:
                 self._changed = self._files.changed = anyio.Event()
                 pause_s = LOOK_S
@@ -276,6 +292,36 @@ class Wakes:
                     logger.exception("wakes are looked at later")
                 with anyio.move_on_after(pause_s):
                     await self._changed.wait()
+
+    async def _sweep(self) -> None:
+        """End what threads have open that were deleted or archived as their server died."""
+        after = ""
+        while True:
+            try:
+                threads = await anyio.to_thread.run_sync(
+                    self._store.threads_with_open, after, SWEPT_AT_A_TIME
+                )
+                for thread_id in threads:
+                    await self._end_if_gone(thread_id)
+                    after = thread_id
+            except OSError as exc:
+                logger.info("wakes of threads that are gone end later: %s", exc)
+            else:
+                if len(threads) < SWEPT_AT_A_TIME:
+                    return
+            await anyio.sleep(LOOK_S)
+
+    async def _end_if_gone(self, thread_id: str) -> None:
+        try:
+            await self._recipients.find(ThreadSignalTarget(thread_id=thread_id))
+        except NoRecipient as exc:
+            since_ms = self._ports.clock.now_ms() - EPHEMERAL_MS
+            found = await anyio.to_thread.run_sync(self._store.open_of, [thread_id])
+            # Such a thread is known to its server alone, which may be another one.
+            if not any(
+                wake.place.startswith(EPHEMERAL) and wake.changed_at_ms > since_ms for wake in found
+            ):
+                await self.end_all(thread_id, exc.code, str(exc))
 
     async def _look(self) -> float:
         """Take up what is due; return the seconds until the next look.
@@ -291,7 +337,7 @@ class Wakes:
         settled, self._settled = self._settled, set()
         for wake_id in settled:
             wake = await anyio.to_thread.run_sync(self._store.find, wake_id)
-            if wake is not None and wake.text:
+            if wake is not None and wake.text and await self._is_readable(wake):
                 await self._deliver(wake)
         look = await anyio.to_thread.run_sync(self._store.look, now_ms, MAX_DUE)
         moved: list[bool] = []
@@ -320,9 +366,16 @@ class Wakes:
         Raises:
             OSError: the store or the thread cannot be had now.
         """
+        if not await self._is_readable(wake):
+            return True
+        now_ms = self._ports.clock.now_ms()
+        if self._here.is_of_another_server(wake, now_ms):
+            if wake.look_at_ms is not None and now_ms - wake.look_at_ms >= LATE_MS:
+                # What nobody takes up makes no room for others that are due.
+                await self._postpone(wake)
+            return False
         if wake.state == "armed":
             assert wake.at_ms is not None
-            now_ms = self._ports.clock.now_ms()
             # Whoever holds the thread looks too, and its clients are there.
             is_late = now_ms - wake.at_ms >= LATE_MS
             if not is_late and await self._signals.is_held_elsewhere(wake.thread_id):
@@ -341,17 +394,33 @@ class Wakes:
         Raises:
             OSError: the store cannot be read or written.
         """
+        now_ms = self._ports.clock.now_ms()
         self._files.keep({wake.id for wake in look.waiting if wake.kind == "file"})
         for wake in look.waiting:
+            if self._here.leave(wake, now_ms) or not await self._is_readable(wake):
+                continue
             if wake.kind == "file":
-                if wake.place == self._machine:
-                    await self._look_at_file(wake)
+                await self._look_at_file(wake)
             elif wake.id not in self._followed and not await self._signals.is_held_elsewhere(
                 wake.thread_id
             ):
                 lost = await self._lose(wake)
                 if lost is not None:
                     await self._deliver(lost)
+
+    async def _is_readable(self, wake: StoredWake) -> bool:
+        """Whether the source of a wake can be read; a wake whose cannot is cancelled.
+
+        Raises:
+            OSError: the store cannot be written.
+        """
+        try:
+            source_of(wake)
+        except ValueError:
+            logger.error("wake %s is damaged, and is cancelled", wake.id)
+            await self._give_up(wake, UNREADABLE, "its source cannot be read")
+            return False
+        return True
 
     async def _look_at_file(self, wake: StoredWake) -> None:
         source = source_of(wake)
@@ -439,7 +508,8 @@ class Wakes:
             OSError: the store cannot be written.
         """
         try:
-            if wake.mode == "wake" and await self._is_limited(wake.thread_id):
+            now_ms = self._ports.clock.now_ms()
+            if wake.mode == "wake" and await _is_limited(self._ledger, wake.thread_id, now_ms):
                 await self._postpone(wake)
                 return
             outcome = await self._signals.deliver(_signal(wake))
@@ -467,14 +537,6 @@ class Wakes:
                 await self._give_up(wake, code, entry.error_message or "")
             case _:
                 await self._settle(wake)
-
-    async def _is_limited(self, thread_id: str) -> bool:
-        """Whether wakes have begun so many turns of a thread that the next one has to wait."""
-        now_ms = self._ports.clock.now_ms()
-        count = await anyio.to_thread.run_sync(
-            self._ledger.turns_woken_since, thread_id, SOURCE, now_ms - WAKE_WINDOW_MS, now_ms
-        )
-        return count >= MAX_WAKES
 
     async def _postpone(self, wake: StoredWake) -> None:
         now_ms = self._ports.clock.now_ms()
@@ -525,6 +587,14 @@ class Wakes:
         if receipt.source == SOURCE and receipt.stage != "accepted":
             self._settled.add(receipt.signal_id.partition(":")[0])
             self._changed.set()
+
+
+async def _is_limited(ledger: SignalLedger, thread_id: str, now_ms: int) -> bool:
+    """Whether wakes have begun so many turns of a thread that the next one has to wait."""
+    count = await anyio.to_thread.run_sync(
+        ledger.turns_woken_since, thread_id, SOURCE, now_ms - WAKE_WINDOW_MS, now_ms
+    )
+    return count >= MAX_WAKES
 
 
 async def _forget_old(store: WakeStore, clock: Clock) -> None:

@@ -24,6 +24,9 @@ KEEP_MS = 30 * 24 * 3600 * 1000
 MAX_OVER = 20_000
 """Wakes that are over which are kept, newest first."""
 
+EPHEMERAL = "ephemeral "
+"""Begins the place of a wake of a thread that is known to one server alone; its id follows."""
+
 
 class TooManyWakes(Exception):
     """As many wakes are open as may be; the text names the bound."""
@@ -55,7 +58,7 @@ class StoredWake:
     text: str = ""
     """Text for the thread that its signal still has to bring there."""
     place: str = ""
-    """Of a file: the machine that it is on."""
+    """Of a file: the machine that it is on; of an ephemeral thread: see `EPHEMERAL`."""
     seen: str = ""
     """Of a file: what it was when the wake was set."""
     error_code: str | None = None
@@ -133,6 +136,9 @@ class WakeStore(Protocol):
 
     def open_of(self, thread_ids: Sequence[str]) -> Sequence[StoredWake]:
         """Return the open wakes of some threads, in their order."""
+
+    def threads_with_open(self, after: str, limit: int) -> Sequence[str]:
+        """Return ids of threads that have open wakes, in their order, behind a given one."""
 
     def page(
         self, thread_id: str | None, state: WakeState | None, cursor: str | None, limit: int

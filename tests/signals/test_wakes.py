@@ -279,6 +279,65 @@ async def test_a_wake_whose_server_died_with_the_end_of_its_thread_is_cancelled_
         assert len(served.model.requests) == 1
 
 
+@claim("wakes:threads")
+@pytest.mark.parametrize(("method", "code"), GONE)
+async def test_the_next_start_ends_the_wakes_of_a_thread_whose_end_its_server_did_not_finish(
+    tmp_path: Path, method: str, code: str
+) -> None:
+    file = {"type": "file", "path": str(tmp_path / "file"), "change": "created"}
+    home = tmp_path / "home"
+    async with serve(home) as served, served.client() as client:
+        thread_id, other = await client.start_thread(), await client.start_thread()
+        for each in (thread_id, other):
+            await client.turn(each, "go")
+        wakes = [await set_wake(client, each, file) for each in (thread_id, other)]
+        # Without what the handler does behind it.
+        if method == "thread/delete":
+            await served.services.sessions.delete(thread_id)
+        else:
+            record = ArchivedChanged(at_ms=soon_ms(0), archived=True)
+            await served.services.sessions.archive(thread_id, record)
+    async with serve(home) as served, served.client() as client:
+        assert (await reached(client, wakes[0], "cancelled"))["error"]["code"] == code
+        assert await wakes_of(client, other) == [wakes[1]]
+
+
+@claim("wakes:damaged")
+async def test_a_wake_whose_row_is_damaged_ends_and_the_others_come(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    paths = [tmp_path / f"file-{number}" for number in range(2)]
+    async with serve(home) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        far = await set_timer(client, thread_id, soon_ms(HOUR_MS))
+        files = [
+            await set_wake(
+                client, thread_id, {"type": "file", "path": str(path), "change": "created"}
+            )
+            for path in paths
+        ]
+        damaged = [far["id"], files[0]["id"]]
+        await anyio.to_thread.run_sync(_damage, home, damaged)
+        for path in paths:
+            path.touch()
+        for wake_id in damaged:
+            ended = await wake_is(client, wake_id, "cancelled")
+            assert ended["error"]["code"] == "sourceUnreadable"
+        await wake_is(client, files[1]["id"], "delivered")
+        assert [one["id"] for one in await wakes_of(client)] == [files[1]["id"]]
+
+
+def _damage(home: Path, wakes: list[str]) -> None:
+    """Spoil the sources of wakes, and have their times come. Blocks."""
+    ledger = Ledger(ledger_path(home))
+    with ledger.transaction() as database:
+        for wake_id in wakes:
+            database.execute(
+                "UPDATE wakes SET source = 'x', look_at_ms = min(look_at_ms, ?) WHERE id = ?",
+                (soon_ms(0), wake_id),
+            )
+    ledger.close()
+
+
 def timer(thread_id: str, at_ms: int) -> dict[str, Any]:
     return {"threadId": thread_id, "source": {"type": "timer", "atMs": at_ms}}
 

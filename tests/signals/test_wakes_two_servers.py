@@ -2,6 +2,7 @@
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from app_server.threads.files.ledger import Ledger
 from app_server.threads.files.signals import ledger_path
 from tests.support.harness import WAIT_S, claim, serve
-from tests.support.model import ScriptedModel
+from tests.support.model import ScriptedModel, calls, says
 from tests.support.processes import running
 from tests.support.receiver.two_servers import two_servers
 from tests.support.receiver.wakes import (
@@ -22,6 +23,7 @@ from tests.support.receiver.wakes import (
     soon_ms,
     states_to_delivered,
 )
+from tests.support.turn_tools.turn_commands import SOON_MS, command
 
 
 async def requested(model: ScriptedModel, count: int) -> bool:
@@ -59,6 +61,34 @@ async def test_a_change_of_a_file_that_two_servers_see_begins_one_turn(tmp_path:
         assert await states_to_delivered(two.holder, wake) == ["armed", "fired", "delivered"]
         assert await signals_of(two.client, two.thread_id) == [wake["id"]]
         assert await requested(two.model, 2)
+
+
+@claim("wakes:servers")
+async def test_wakes_of_an_ephemeral_thread_are_left_to_its_server(tmp_path: Path) -> None:
+    go, file = tmp_path / "go", tmp_path / "file"
+    async with two_servers(tmp_path / "home", holder_first=True) as two:
+        thread_id = await two.holder.start_thread(
+            ephemeral=True, sandbox="danger-full-access", approvalPolicy="never"
+        )
+        line = f"while [ ! -e {go} ]; do sleep 0.05; done"
+        two.model.scripts[:] = [calls(command(line, yield_time_ms=SOON_MS)), says("started")]
+        await two.holder.turn(thread_id, "go")
+        listed = await two.holder.call("thread/backgroundTerminals/list", {"threadId": thread_id})
+        (row,) = listed["data"]
+        sources: list[dict[str, Any]] = [
+            {"type": "process", "processId": row["processId"]},
+            {"type": "file", "path": str(file), "change": "created"},
+            {"type": "timer", "atMs": soon_ms()},
+        ]
+        wakes = [await set_wake(two.holder, thread_id, source) for source in sources]
+        await reached(two.holder, wakes[2], "delivered")
+        # By then the other server has looked at all of them.
+        looked_at = await set_timer(two.client, two.thread_id, soon_ms())
+        await reached(two.client, looked_at, "delivered")
+        go.touch()
+        file.touch()
+        for wake in wakes[:2]:
+            await reached(two.holder, wake, "delivered")
 
 
 @claim("wakes:servers")

@@ -481,6 +481,10 @@ async def test_wakes_are_those_of_all_servers_and_one_moves_each(opened: Opener)
             ledger.wakes.add(stored_timer(f"t{number}", 1))
         with pytest.raises(TooManyWakes, match="of a thread"):
             theirs.wakes.add(stored_timer("u", 1))
+        threads = sorted(["t", *map(str, range(MAX_FILES_OF_HOME))])
+        first_of_them = theirs.wakes.threads_with_open("", 100)
+        assert first_of_them == threads[:100]
+        assert theirs.wakes.threads_with_open(first_of_them[-1], 1000) == threads[100:]
         theirs.close()
         ledger.close()
 

@@ -19,7 +19,7 @@ from app_server.permissions.sandbox.policy import (
 from app_server.permissions.sandbox.roots import RootChanged, with_hidden_paths
 from app_server.rpc.dispatch import storage_failed
 from app_server.signals.recipients import NoRecipient
-from app_server.signals.shown_wakes import shown_wake
+from app_server.signals.shown_wakes import shown_wake, shown_wakes
 from app_server.signals.wakes import NoProcess, WakeOver, WakeUnknown
 from app_server.threads.failures import StoreUnavailable
 from app_server.threads.operations import operation_made_id
@@ -72,9 +72,7 @@ async def list_wakes(
     with cursor_failures(), _wake_failures(params.thread_id or ""):
         wakes = await context.services.signals.wakes()
         page = await wakes.list_page(params.thread_id, params.state, params.cursor, limit)
-    return ThreadWakeListResponse(
-        data=[shown_wake(wake) for wake in page.wakes], next_cursor=page.next_cursor
-    )
+    return ThreadWakeListResponse(data=shown_wakes(page.wakes), next_cursor=page.next_cursor)
 
 
 @serves("thread/wake/cancel")

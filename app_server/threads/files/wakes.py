@@ -92,6 +92,16 @@ class FileWakes:
             rows = database.execute(statement, (to_json(thread_ids).decode(),)).fetchall()
         return [_wake(row) for row in rows]
 
+    def threads_with_open(self, after: str, limit: int) -> Sequence[str]:
+        """Return ids of threads that have open wakes; see WakeStore.threads_with_open."""
+        with self._file.transaction() as database:
+            rows = database.execute(
+                f"SELECT DISTINCT thread_id FROM wakes WHERE thread_id > ? AND {_OPEN} "
+                "ORDER BY thread_id LIMIT ?",
+                (after, limit),
+            ).fetchall()
+        return [thread_id for (thread_id,) in rows]
+
     def page(
         self, thread_id: str | None, state: WakeState | None, cursor: str | None, limit: int
     ) -> WakePage:

@@ -82,6 +82,15 @@ class PostgresWakes:
                 _wake(row) for row in connection.execute(statement.encode(), [list(thread_ids)])
             ]
 
+    def threads_with_open(self, after: str, limit: int) -> Sequence[str]:
+        """Return ids of threads that have open wakes; see WakeStore.threads_with_open."""
+        statement = (
+            f"SELECT DISTINCT thread_id FROM wakes WHERE {_OWN} AND thread_id > %s AND {_OPEN} "
+            "ORDER BY thread_id LIMIT %s"
+        )
+        with self._database.connection() as connection:
+            return [row[0] for row in connection.execute(statement.encode(), (after, limit))]
+
     def page(
         self, thread_id: str | None, state: WakeState | None, cursor: str | None, limit: int
     ) -> WakePage:
