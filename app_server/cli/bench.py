@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from app_server.cli.chosen_server import URL_VARIABLE, NoOneServer, server_address
 from app_server.clients.bench.rows import ROWS
 from app_server.clients.bench.run import BLOCKS, Measured, bench
+from app_server.clients.chosen_server import URL_VARIABLE, NoOneServer, server_address
 from app_server.clients.command_line import add_home, command_parser, whole_number
 from app_server.host.listening import listener_of
 from app_server.peer.address import ServerAddress, check_server_url

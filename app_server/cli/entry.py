@@ -1,6 +1,7 @@
 """Entry point of `app-server`: chooses the program, so that each imports its own modules.
 
-Agents start a receiver with every thread; the server would be most of what it imports.
+Agents start a receiver with every thread, and editors `acp`: the server would be most of what they
+import.
 """
 
 import gc
@@ -11,7 +12,8 @@ from types import ModuleType
 from app_server import VERSION
 from app_server.runtime.standard_streams import standard_streams
 
-RECEIVER = "receiver"
+PROGRAMS = {"receiver": "app_server.clients.receiver.cli", "acp": "app_server.cli.acp"}
+"""By their first word; every other one is the server's."""
 
 
 def main() -> int:
@@ -22,11 +24,9 @@ def main() -> int:
             # Editors ask for it before they start a server.
             print(f"app-server {VERSION}")
         else:
-            is_receiver = words[:1] == [RECEIVER]
-            program = _imported(
-                "app_server.clients.receiver.cli" if is_receiver else "app_server.cli.serve"
-            )
-            end.status = program.main(words[1:] if is_receiver else words)
+            name = PROGRAMS.get(words[0]) if words else None
+            program = _imported(name or "app_server.cli.serve")
+            end.status = program.main(words if name is None else words[1:])
     return end.status
 
 

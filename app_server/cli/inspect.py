@@ -12,7 +12,7 @@ from pathlib import Path
 
 import anyio
 
-from app_server.cli.chosen_server import URL_VARIABLE, NoOneServer, server_address
+from app_server.clients.chosen_server import URL_VARIABLE, NoOneServer, server_address
 from app_server.clients.command_line import MAX_PORT, add_home, command_parser, whole_number
 from app_server.clients.inspector.run import serve_inspector
 from app_server.clients.inspector.upstream import parse_upstream

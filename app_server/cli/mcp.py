@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import anyio
 import anyio.to_thread
 
-from app_server.cli.chosen_server import NoOneServer, server_address
+from app_server.clients.chosen_server import NoOneServer, server_address
 from app_server.clients.command_line import command_parser
 from app_server.config.config_toml import parse_override, profile_file
 from app_server.config.editing.file import ConfigFile

@@ -290,6 +290,7 @@ def _seconds(text: str) -> float:
 
 DEFAULT_LISTEN = "stdio://"
 LAZY_COMMANDS = (
+    "acp",
     "bench",
     "config",
     "doctor",

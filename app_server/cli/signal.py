@@ -10,8 +10,8 @@ from typing import Any
 
 import anyio
 
-from app_server.cli.chosen_server import NoOneServer, server_address
 from app_server.cli.wake import ACTIONS, add_wake, run_wake, source_of
+from app_server.clients.chosen_server import NoOneServer, server_address
 from app_server.clients.command_line import command_parser, whole_number
 from app_server.peer.address import UNIX, HandshakeRefused, ServerAddress
 from app_server.peer.connection import Client, open_client

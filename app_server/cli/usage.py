@@ -9,7 +9,7 @@ from pathlib import Path
 
 import anyio
 
-from app_server.cli.chosen_server import NoOneServer, server_address
+from app_server.clients.chosen_server import NoOneServer, server_address
 from app_server.clients.command_line import command_parser
 from app_server.peer.address import HandshakeRefused, ServerAddress
 from app_server.peer.connection import open_client

@@ -70,6 +70,8 @@ class ServerAddress:
     """Has the token that is shown there; None: none is."""
     pid: int | None = None
     """The process of the server, where it is known."""
+    path: str = ""
+    """What is asked for there, such as `/acp`."""
 
     async def connection(self, **options: Any) -> connect:
         """Return a connection to be awaited or entered, with the token as it is now.
@@ -84,8 +86,10 @@ class ServerAddress:
         options["additional_headers"] = await token_headers(self.token_file)
         options["compression"] = None
         if self.url.startswith(UNIX):
-            return unix_connect(self.url.removeprefix(UNIX), **options)
-        return connect(self.url, proxy=None, **options)
+            uri = f"ws://localhost{self.path or '/'}"
+            return unix_connect(self.url.removeprefix(UNIX), uri, **options)
+        url = f"{self.url.rstrip('/')}{self.path}" if self.path else self.url
+        return connect(url, proxy=None, **options)
 
     @asynccontextmanager
     async def opened(self, **options: Any) -> AsyncIterator[ClientConnection]:

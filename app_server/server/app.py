@@ -17,6 +17,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
+from app_server import VERSION
 from app_server.config.effective import read_start_settings
 from app_server.observability.log_context import NODE
 from app_server.runtime.exception_groups import only_member
@@ -26,7 +27,7 @@ from app_server.server.home import prepare_home
 from app_server.server.listeners import Listeners, accept_failures_logged_once
 from app_server.server.settings import Settings, Substitutes
 from app_server.transport.stdio import open_stdio
-from app_server.transport.websocket import NodeEntrance, always_ready
+from app_server.transport.websocket import NodeEntrance, WebSocketStream, always_ready
 
 if TYPE_CHECKING:
     from app_server.config.node import GroupSettings
@@ -44,6 +45,10 @@ logger = logging.getLogger(__name__)
 
 Phase = Literal["serving", "stopping"]
 """Requests are answered; the server was asked to stop, and running turns may end."""
+
+
+ACP_PATH = "/acp"
+"""Of a listener: clients that ask for it speak the Agent Client Protocol."""
 
 
 def _unreported(phase: Phase) -> None:
@@ -127,6 +132,17 @@ class AppServer:
         if self._core is not None:
             await self._core.answer_node(stream)
 
+    async def serve_acp(self, stream: "MessageStream") -> None:
+        """Hold the conversation with one client of the Agent Client Protocol."""
+        serve_acp_client = await load(_open_acp)
+        await serve_acp_client(stream, self.serve_client, VERSION)
+
+    async def _converse_on_socket(self, stream: WebSocketStream) -> None:
+        if stream.path == ACP_PATH:
+            await self.serve_acp(stream)
+        else:
+            await self.serve_client(stream)
+
     def _node_id(self) -> str | None:
         return None if self._core is None else self._core.node_id
 
@@ -153,7 +169,7 @@ class AppServer:
             if store is not None:
                 stack.callback(NODE.reset, NODE.set(self._node_id))
             listeners = Listeners(
-                conversation=self.serve_client,
+                conversation=self._converse_on_socket,
                 on_stdio=self._converse_on_stdio,
                 limits=settings.websocket,
                 tasks=background,
@@ -198,6 +214,13 @@ class AppServer:
             # The only client there will ever be has gone: nobody waits for its turns.
             self.stop()
             self.stop()
+
+
+def _open_acp() -> "Callable[..., Awaitable[None]]":
+    # Of most servers no client speaks it.
+    from app_server.acp.agent import serve_acp_client
+
+    return serve_acp_client
 
 
 def _open_gate() -> "Callable[[ListenerGuards], AbstractAsyncContextManager[TokenGate]]":

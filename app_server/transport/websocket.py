@@ -26,7 +26,7 @@ from websockets.protocol import State
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
-from app_server.rpc.message_stream import ClientGone, MessageStream
+from app_server.rpc.message_stream import ClientGone
 from app_server.runtime.counted_warnings import warn_counted
 from app_server.runtime.http.listening import (
     ASKED_BACKLOG,
@@ -241,6 +241,8 @@ class WebSocketStream:
 
     def __init__(self, socket: FlowControlledConnection) -> None:
         self.socket = socket
+        self.path = "/" if socket.request is None else socket.request.path.partition("?")[0]
+        """Which the client has asked for."""
         self._large: dict[anyio.CancelScope, anyio.Event] = {}
         """The messages that are being sent in several frames, each with its end."""
 
@@ -391,7 +393,7 @@ def host_without_port(value: str) -> str | None:
     return None if found is None else found[1] or found[2]
 
 
-Conversation: TypeAlias = Callable[[MessageStream], Awaitable[None]]
+Conversation: TypeAlias = Callable[[WebSocketStream], Awaitable[None]]
 """Serves one client to its end: `AppServer.serve_client` (app_server/server/app.py)."""
 
 

@@ -34,7 +34,7 @@ def test_help_teaches() -> None:
     ):
         assert word in result.stdout
     assert result.stdout.index("app-server demo") < result.stdout.index("--ws-auth")
-    for command in (*serve.LAZY_COMMANDS, *serve.COMMANDS, entry.RECEIVER):
+    for command in {*serve.LAZY_COMMANDS, *serve.COMMANDS, *entry.PROGRAMS}:
         assert f"  {command} " in result.stdout
 
 

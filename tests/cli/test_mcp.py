@@ -474,7 +474,7 @@ def test_without_a_server_that_runs_it_says_how_to_start_one(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("app_server.cli.chosen_server.START_S", 0)
+    monkeypatch.setattr("app_server.clients.chosen_server.START_S", 0)
     (tmp_path / "config.toml").write_text(SECRETS)
     assert run(tmp_path, command, "local") == 1
     error = capsys.readouterr().err

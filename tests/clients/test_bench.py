@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from app_server.cli import chosen_server
 from app_server.cli.bench import as_json, main, table
+from app_server.clients import chosen_server
 from app_server.clients.bench.model import asked_for
 from app_server.clients.bench.rows import ROWS
 from app_server.clients.bench.run import (

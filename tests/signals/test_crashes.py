@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app_server.cli import chosen_server
 from app_server.cli.signal import main
+from app_server.clients import chosen_server
 from app_server.transport.guards import ListenerGuards
 from tests.long.crash_signals import POINTS, Point, survive
 from tests.support.harness import claim, serve

@@ -30,6 +30,7 @@ commands (COMMAND --help says more of each):
   usage            print tokens, requests, seconds and cost, by day, model, thread or folder
   store            make, check and copy the database that threads are kept in
   mcp              list, add, remove and sign in to MCP servers
+  acp              serve an editor on stdio by the Agent Client Protocol
   mcp-server       serve an MCP client on stdio: the tools codex and codex-reply run turns
   signal           put messages into threads of a running server
   receiver         put messages of other agents into threads

@@ -18,7 +18,6 @@ from functools import partial
 import anyio
 from pydantic_core import from_json, to_json
 
-from app_server.clients.mcp_front.app_client import AppClient
 from app_server.clients.mcp_front.older import FORWARDED, OlderSide
 from app_server.clients.mcp_front.questions import (
     DECLINED,
@@ -33,6 +32,7 @@ from app_server.clients.mcp_front.tools import TOOLS, BadToolCall, ToolResult, p
 from app_server.mcp_wire.errors import PeerError
 from app_server.mcp_wire.held_calls import HeldCall, HeldCalls
 from app_server.mcp_wire.revisions import NOT_CACHED, STATELESS, client_of, stamped
+from app_server.rpc.in_process import AppClient
 from app_server.rpc.message_stream import MessageStream
 from protocol.jsonrpc.envelope import (
     Answer,

@@ -4,70 +4,15 @@ Source: docs/mcp_server.md, "Start and end".
 """
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from app_server import VERSION
-from app_server.clients.mcp_front.app_client import AppClient
 from app_server.clients.mcp_front.conversation import Conversation, FrontLimits
+from app_server.rpc.in_process import AppClient, open_pipe
 from app_server.rpc.message_stream import MessageStream
 from app_server.runtime.exception_groups import only_member
 from app_server.server.app import AppServer, serve_until_signalled
 from app_server.server.settings import Settings
 from app_server.transport.stdio import open_stdio
-
-MAX_WAITING = 16
-"""Messages in each direction; the next `send` waits."""
-
-
-class PipeEnd:
-    """One end of a pipe, as a MessageStream; closing either end ends both."""
-
-    def __init__(
-        self,
-        incoming: MemoryObjectReceiveStream[str],
-        outgoing: MemoryObjectSendStream[str],
-        from_peer: MemoryObjectSendStream[str],
-    ) -> None:
-        self._incoming = incoming
-        self._outgoing = outgoing
-        self._from_peer = from_peer
-
-    async def receive(self) -> str:
-        """Return the next message.
-
-        Raises:
-            anyio.EndOfStream: an end was closed, and nothing is left to read.
-        """
-        try:
-            return await self._incoming.receive()
-        except anyio.ClosedResourceError as exc:
-            raise anyio.EndOfStream from exc
-
-    async def send(self, *texts: str) -> None:
-        """Send messages, in their order.
-
-        Raises:
-            anyio.BrokenResourceError: an end was closed.
-        """
-        try:
-            for text in texts:
-                await self._outgoing.send(text)
-        except anyio.ClosedResourceError as exc:
-            raise anyio.BrokenResourceError from exc
-
-    async def aclose(self, code: int = 1000, reason: str = "") -> None:
-        """Close the pipe: the other end may still read queued messages."""
-        self._outgoing.close()
-        # Ends a `receive` of our own that waits.
-        self._from_peer.close()
-        self._incoming.close()
-
-
-def open_pipe() -> tuple[PipeEnd, PipeEnd]:
-    """Make a pipe; gives both ends, each of which has to be closed."""
-    to_left, from_right = anyio.create_memory_object_stream[str](MAX_WAITING)
-    to_right, from_left = anyio.create_memory_object_stream[str](MAX_WAITING)
-    return PipeEnd(from_right, to_right, to_left), PipeEnd(from_left, to_left, to_right)
 
 
 async def offer(server: AppServer, stream: MessageStream, limits: FrontLimits) -> None:

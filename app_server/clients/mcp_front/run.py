@@ -10,7 +10,6 @@ from typing import TypeAlias
 
 import anyio
 
-from app_server.clients.mcp_front.app_client import AppClient
 from app_server.clients.mcp_front.tools import (
     BadToolCall,
     CodexArguments,
@@ -18,6 +17,7 @@ from app_server.clients.mcp_front.tools import (
     ToolResult,
 )
 from app_server.mcp_wire.held_calls import HeldCall
+from app_server.rpc.in_process import AppClient
 from protocol.jsonrpc.envelope import Notification, RequestId
 from protocol.jsonrpc.errors import RpcError
 from protocol.model import Json, JsonObject

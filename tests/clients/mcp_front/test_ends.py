@@ -11,9 +11,9 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.clients.mcp_front.app_client import AppClient
 from app_server.clients.mcp_front.conversation import FrontLimits
-from app_server.clients.mcp_front.process import MAX_WAITING, offer, open_pipe
+from app_server.clients.mcp_front.process import offer
+from app_server.rpc.in_process import MAX_WAITING, AppClient, open_pipe
 from protocol.jsonrpc.envelope import Answer, Notification, parse_message
 from protocol.jsonrpc.errors import RpcError
 from tests.support.clients.mcp_front import EXECUTABLE, front

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 
 from app_server.clients.mcp_front.older import MAX_QUESTIONS, OlderSide
-from app_server.clients.mcp_front.process import PipeEnd, open_pipe
+from app_server.rpc.in_process import PipeEnd, open_pipe
 from tests.support.harness import WAIT_S
 
 ASKED = "item/commandExecution/requestApproval"

@@ -24,8 +24,9 @@ from mcp.shared.message import SessionMessage
 
 from app_server import VERSION
 from app_server.clients.mcp_front.conversation import FrontLimits
-from app_server.clients.mcp_front.process import PipeEnd, offer, open_pipe
+from app_server.clients.mcp_front.process import offer
 from app_server.extensions.contract.registry import ExtensionRegistry
+from app_server.rpc.in_process import PipeEnd, open_pipe
 from app_server.server.app import AppServer
 from app_server.server.settings import Settings
 from tests.support.harness import REQUIREMENTS, WAIT_S, environment_without

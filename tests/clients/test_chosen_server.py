@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from app_server.cli import chosen_server
-from app_server.cli.chosen_server import (
+from app_server.cli.inspect import main
+from app_server.clients import chosen_server
+from app_server.clients.chosen_server import (
     MAX_SHOWN,
     NoOneServer,
     choose_server,
     server_address,
 )
-from app_server.cli.inspect import main
 from app_server.peer.address import ServerAddress
 from app_server.threads.files.servers import announced
 from app_server.threads.servers import ServerEntry

@@ -42,12 +42,17 @@ class NoOneServer(Exception):
 
 
 def server_address(
-    url: str | None, home: str | None, token_file: Path | None, command: str, url_option: str = ""
+    url: str | None,
+    home: str | None,
+    token_file: Path | None,
+    command: str,
+    url_option: str = "",
+    wait_s: float = START_S,
 ) -> ServerAddress:
     """Return the address that an option or URL_VARIABLE names, else that of the server that runs.
 
     `url`, `home` and `token_file` are options of the command, None where they are not given; they
-    are stronger than variables. Blocks and raises as `choose_server`, which has the other two.
+    are stronger than variables. Blocks and raises as `choose_server`, which has the others.
 
     Raises:
         ValueError: what the option or the variable has is no address.
@@ -57,24 +62,26 @@ def server_address(
         url = os.environ.get(URL_VARIABLE) or None
     if url is not None:
         return ServerAddress(check_server_url(url), shown)
-    server = choose_server(resolve_home(home), command, url_option)
+    server = choose_server(resolve_home(home), command, url_option, wait_s)
     if token_file is None and server.token_file is not None:
         # The variable may be about another server.
         return server
     return replace(server, token_file=shown)
 
 
-def choose_server(home: Path, command: str, url_option: str = "") -> ServerAddress:
+def choose_server(
+    home: Path, command: str, url_option: str = "", wait_s: float = START_S
+) -> ServerAddress:
     """Return the one server of a home that clients can connect to.
 
-    Blocks, for START_S where there is none. `command` is what the user typed, such as
+    Blocks, for `wait_s` where there is none. `command` is what the user typed, such as
     `app-server inspect`; `url_option` is what stands before an address there, if anything does.
 
     Raises:
         NoOneServer
         OSError: the home cannot be read.
     """
-    give_up_s = time.monotonic() + START_S
+    give_up_s = time.monotonic() + wait_s
     while True:
         running = [server for server in running_servers(home).all() if server.is_running]
         found = [

@@ -1,0 +1,1 @@
+"""The Agent Client Protocol, with its Python SDK as the client."""
