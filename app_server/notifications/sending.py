@@ -105,7 +105,7 @@ class Senders:
         """Close connections."""
         webhooks = await self._webhooks.close()
         if webhooks is not None:
-            await webhooks.aclose()
+            webhooks.close()
 
     async def _load_webhooks(self) -> "Webhooks":
         return await (await load(_webhooks)).open(self._clock, self._answer_s)
@@ -156,6 +156,8 @@ def desktop_command(entry: OutboxEntry, target: Target) -> Sequence[str]:
     data = body["data"]
     title = data["threadName"] or data["cwd"] or data["threadId"]
     text = f"{_WORDS[entry.event]}. {data.get('text', '')}".strip()[:MAX_SHOWN_CHARS]
+    # No argument of a program may have one.
+    title, text = title.replace("\0", ""), text.replace("\0", "")
     if sys.platform == "darwin":
         lines = [word for line in _SCRIPT for word in ("-e", line)]
         # Behind the first argument that is no option none is taken for one, whatever a thread is

@@ -9,7 +9,10 @@ from typing import Any
 import anyio
 import pytest
 
+from app_server.notifications.sending import desktop_command
+from app_server.notifications.settings import Target
 from app_server.threads.files.outbox import FileOutbox
+from app_server.threads.outbox import OutboxEntry
 from tests.support.harness import WAIT_S, claim, serve
 from tests.support.model import says
 from tests.support.notifications.serving import notifying, ports_of, settled
@@ -177,3 +180,62 @@ async def test_the_desktop_is_given_text_and_no_markup(
             await settled(outbox, delivered=1)
     outbox.close()
     assert out.read_text().splitlines() == expected
+
+
+OSASCRIPT = [
+    "osascript",
+    "-e",
+    "on run argv",
+    "-e",
+    "display notification (item 3 of argv) with title (item 2 of argv)",
+    "-e",
+    "end run",
+    "app-server",
+]
+NOTIFY_SEND = ["notify-send", "--app-name=app-server", "--"]
+
+
+@claim("notifications:programs")
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ('" & (do shell script "touch /tmp/x") & "', "$(touch /tmp/x) `touch /tmp/x`"),
+        ("-e", "--urgency=critical"),
+        ('on run argv\ndo shell script "true"', "end run\non run"),
+        ("--", "--help"),
+        ('\\" \\', "tab\there"),
+    ],
+)
+@pytest.mark.parametrize("platform", ["darwin", "linux"])
+def test_no_name_or_text_is_more_than_an_argument_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, platform: str, name: str, text: str
+) -> None:
+    monkeypatch.setattr("app_server.notifications.sending.sys.platform", platform)
+    assert shown(name, text) == [
+        *(OSASCRIPT if platform == "darwin" else NOTIFY_SEND),
+        name,
+        f"The turn has completed. {text}",
+    ]
+
+
+def shown(name: str | None, text: str) -> list[str]:
+    """Return what shows the end of a turn, of a thread with a name and in a folder."""
+    data = {"threadId": "t", "threadName": name, "cwd": "/w", "text": text}
+    desktop = Target(kind="desktop", label="desktop", events=frozenset({"turnCompleted"}))
+    entry = OutboxEntry(
+        target=desktop.id,
+        id="msg",
+        label="desktop",
+        thread_id="t",
+        event="turnCompleted",
+        subject="s",
+        body=json.dumps({"data": data}),
+        run="r",
+        created_at_ms=0,
+    )
+    return list(desktop_command(entry, desktop))
+
+
+def test_what_no_argument_can_have_is_left_out_and_a_long_text_is_cut() -> None:
+    assert shown("a\0b", "c\0d")[-2:] == ["ab", "The turn has completed. cd"]
+    assert shown(None, "x" * 1_000)[-2:] == ["/w", f"The turn has completed. {'x' * 176}"]
