@@ -15,6 +15,7 @@ from app_server.models.interface import kind_of
 from app_server.notifications.settings import Target
 from app_server.runtime.cut_text import cut_text
 from app_server.threads.log.state import ThreadState, TurnState
+from app_server.turns.usage.budgets import BUDGET_EXCEEDED
 from protocol.model import JsonObject, WireModel
 from protocol.signals.delivery import SignalUpdatedNotification
 from protocol.signals.wakes import ThreadWakeChangedNotification
@@ -152,8 +153,12 @@ def of_turn_end(
 def of_logged_turn(state: ThreadState, turn: TurnState, at_ms: int) -> Occurrence | None:
     """Return what a turn of a log is that no server runs any more; None: somebody interrupted it.
 
-    One that its server did not end has failed, also where a later load has closed it.
+    One that its server did not end has failed, also where a later load has closed it. Of one that a
+    budget has ended the log does not say which budget that was.
     """
+    if turn.error is not None and turn.error.codex_error_info == BUDGET_EXCEEDED:
+        ended_ms = turn.completed_at_ms or at_ms
+        return _budget_reached(ThreadFacts.of(state), ended_ms, turn.id, None, None, exceeded=True)
     is_given_up = turn.status == "interrupted" and turn.duration_ms is None
     if turn.status == "inProgress" or is_given_up:
         facts: JsonObject = {"turnId": turn.id, "status": "interrupted", "error": SERVER_STOPPED}
@@ -289,13 +294,23 @@ def of_budget(
     """Return what a change of a budget is; None unless it is used up, or has ended a turn."""
     if event.threshold != 100 and not event.exceeded:
         return None
-    facts: JsonObject = {
-        "turnId": event.turn_id,
-        "scope": str(event.scope),
-        "name": event.name,
-        "exceeded": event.exceeded,
-    }
-    subject = to_json([event.scope, event.name, event.turn_id, event.exceeded]).decode()
+    return _budget_reached(
+        thread, at_ms, event.turn_id, str(event.scope), event.name, exceeded=event.exceeded
+    )
+
+
+def _budget_reached(
+    thread: ThreadFacts,
+    at_ms: int,
+    turn_id: str | None,
+    scope: str | None,
+    name: str | None,
+    *,
+    exceeded: bool,
+) -> Occurrence:
+    # One budget alone ends a turn.
+    subject = to_json([turn_id] if exceeded else [scope, name, turn_id]).decode()
+    facts: JsonObject = {"turnId": turn_id, "scope": scope, "name": name, "exceeded": exceeded}
     return Occurrence(
         event="budgetReached", thread=thread, subject=subject, at_ms=at_ms, facts=facts
     )

@@ -8,7 +8,7 @@ Source: docs/notifications.md, "Outbox".
 
 import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -94,6 +94,8 @@ class Notifications:
         self._dropped = 0
         self._questions: dict[str, ThreadFacts] = {}
         """Questions that are open, with the threads that they are about."""
+        self._found: Mapping[str, int] | None = None
+        """Runs that were there at the first look, with their last signs of life."""
         self._has_news = anyio.Event()
         self._delivery = Delivery(outbox, ports, self.run_id, retry_s=retry_s, look_s=look_s)
         self.take_settings(settings)
@@ -277,13 +279,12 @@ class Notifications:
 
     async def _look_around(self) -> None:
         """Say that this server lives, and put what servers that died could not; until cancelled."""
-        is_first, forgot_s = True, float("-inf")
+        forgot_s = float("-inf")
         while True:
             try:
                 await self._put()
                 await self._enable_again()
-                await self._repair(of_all=is_first)
-                is_first = False
+                await self._repair()
                 if anyio.current_time() - forgot_s >= FORGET_S:
                     now_ms = self._ports.clock.now_ms()
                     await anyio.to_thread.run_sync(self._outbox.forget_old, now_ms)
@@ -299,20 +300,21 @@ class Notifications:
         for target_id in disabled.keys() - {target.id for target in self._settings.targets}:
             await anyio.to_thread.run_sync(self._outbox.enable, target_id)
 
-    async def _repair(self, *, of_all: bool) -> None:
+    async def _repair(self) -> None:
         """Put what happened in runs that ended without a word, from the logs of their threads.
 
-        With `of_all` also of runs that gave a sign of life not long ago: their servers write the
-        threads that they still have, which are passed over.
+        Those are runs that give no sign of life, and those that gave none since this one began. The
+        threads that other servers write are passed over.
 
         Raises:
             OSError: the outbox or the logs cannot be read.
         """
         now_ms = self._ports.clock.now_ms()
         runs = await anyio.to_thread.run_sync(self._outbox.runs)
+        found = self._found = runs if self._found is None else self._found
         for run, at_ms in runs.items():
             is_silent = at_ms < now_ms - 3 * self._look_s * 1000
-            if run == self.run_id or not (of_all or is_silent):
+            if run == self.run_id or not (is_silent or found.get(run) == at_ms):
                 continue
             is_done = await self._repair_turns(max(at_ms - SLACK_MS, now_ms - REPAIR_MS))
             is_done &= await self._withdraw_questions()
@@ -320,6 +322,9 @@ class Notifications:
             await self._put()
             if is_done or at_ms < now_ms - REPAIR_MS:
                 await anyio.to_thread.run_sync(self._outbox.end_run, run)
+                if not is_silent:
+                    # It may live, and be killed before its next sign of life.
+                    await anyio.to_thread.run_sync(self._outbox.put, [], run, at_ms)
 
     async def _repair_turns(self, since_ms: int) -> bool:
         """Put ends of turns since a time; False if another server writes some of the threads."""

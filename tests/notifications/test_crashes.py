@@ -9,7 +9,7 @@ from app_server.config.values import Config
 from app_server.notifications.settings import read_notifications
 from app_server.threads.files.outbox import FileOutbox
 from app_server.threads.outbox import OutboxEntry
-from tests.support.harness import WireClient, claim, serve, write_config
+from tests.support.harness import WAIT_S, WireClient, claim, serve, write_config
 from tests.support.model import ScriptedModel, calls, says
 from tests.support.notifications.receiver import Receiver, rendered, verified
 from tests.support.notifications.serving import notifying, settled
@@ -50,7 +50,12 @@ async def test_ends_of_turns_that_a_dead_run_could_not_put_are_put(tmp_path: Pat
             turns.append((await client.turn(other, "c"))["id"])
             async with notifying(served, document, outbox):
                 await settled(outbox, delivered=3)
-                assert set(outbox.runs()) & {"dead"} == set()
+            # It may live: its mark goes once it has given no sign of life for a while.
+            assert outbox.runs().keys() == {"dead"}
+            async with notifying(served, document, outbox, look_s=0.1):
+                with anyio.fail_after(WAIT_S):
+                    while "dead" in outbox.runs():
+                        await anyio.lowlevel.checkpoint()
             assert outbox.runs() == {}
             assert outbox.at_end["dead"] == 3
         outbox.close()
@@ -84,12 +89,59 @@ async def test_a_question_of_a_thread_that_was_deleted_is_withdrawn(tmp_path: Pa
             outbox.put([asked], "dead", now_ms)
             async with notifying(served, document, outbox):
                 await settled(outbox, delivered=2)
-            assert (outbox.open_questions(), outbox.runs()) == ([], {})
+            assert (outbox.open_questions(), outbox.runs()) == ([], {"dead": now_ms})
         outbox.close()
         (request,) = receiver.requests
     body = verified(request)
     facts = {"questionId": "dead:1", "outcome": "withdrawn", "threadId": thread_id}
     assert (body["type"], body["data"].items() & facts.items()) == ("resolved", facts.items())
+
+
+@claim("notifications:crash")
+async def test_the_end_of_a_turn_by_a_budget_has_the_same_id_after_a_crash(tmp_path: Path) -> None:
+    async with Receiver().serve() as receiver:
+        document = {"notifications": [receiver.entry(tmp_path, "budgetReached", *ENDS)]}
+        live, later = (FileOutbox(tmp_path / name / "outbox") for name in ("live", "later"))
+        async with serve(tmp_path / "home") as served, served.client() as client:
+            thread_id = await client.start_thread(budget={"turns": 1})
+            await client.turn(thread_id, "all")
+            await anyio.sleep(1.1)
+            later.put([], "dead", served.services.clock.now_ms())
+            async with notifying(served, document, live):
+                turn = await client.turn(thread_id, "more")
+                await settled(live, delivered=1)
+            # As if the server had died before it was put.
+            async with notifying(served, document, later):
+                await settled(later, delivered=1)
+        live.close()
+        later.close()
+    first, second = map(verified, receiver.requests)
+    facts = {"turnId": turn["id"], "exceeded": True, "name": None}
+    for body, scope in ((first, "thread"), (second, None)):
+        assert body["type"] == "budgetReached"
+        assert body["data"].items() >= {**facts, "scope": scope}.items()
+    assert first["data"]["id"] == second["data"]["id"]
+
+
+@claim("notifications:restart", "notifications:at-least-once")
+@pytest.mark.process
+async def test_a_receiver_that_was_away_while_its_server_was_killed_is_sent_what_waits(
+    tmp_path: Path,
+) -> None:
+    async with Receiver().serve() as receiver, ScriptedModel().serve() as model:
+        receiver.answers = [503]
+        config = rendered(**receiver.entry(tmp_path, *ENDS))
+        home = tmp_path / "home"
+        write_config(home, model.url, config)
+        async with running(home) as server, server.client() as client:
+            turn = await client.turn(await client.start_thread(), "go")
+            await receiver.wait_for(1)
+            server.process.kill()
+            await server.process.wait()
+        async with running(home):
+            first, second = await receiver.wait_for(2)
+    assert verified(first)["data"]["turnId"] == turn["id"]
+    assert first.headers["webhook-id"] == second.headers["webhook-id"]
 
 
 async def killed_at(home: Path, model: ScriptedModel, config: str, method: str) -> str:

@@ -10,13 +10,16 @@ from pathlib import Path
 import pytest
 
 from app_server.threads.files.ledger import Ledger
+from app_server.threads.files.outbox import FileOutbox
 from app_server.threads.files.signals import ledger_path
 from app_server.threads.files.store import filing_path
 from app_server.threads.files.writers import LogPaths, LogWriters
 from app_server.threads.opening.copies import Copied, export_home, import_home
 from app_server.threads.organization import PINNED
+from app_server.threads.outbox import OutboxEntry
 from app_server.threads.postgresql.copying import DatabaseCopy
 from app_server.threads.postgresql.database import Database
+from app_server.threads.postgresql.outbox import PostgresOutbox
 from app_server.threads.postgresql.store import PostgresStore
 from app_server.threads.rows import ThreadQuery
 from protocol.log.filing import SectionPut
@@ -118,6 +121,32 @@ def test_a_home_comes_back_with_the_same_bytes(tmp_path: Path, database: Databas
     (wake,) = ledger.wakes.page(None, None, None, 9).wakes
     assert replace(wake, number=None) == stored_timer("open", 3000)
     ledger.close()
+
+
+def test_notifications_stay_where_they_were_put(tmp_path: Path, database: Database) -> None:
+    """They would be sent twice, and by servers that may not know the receiver."""
+    home, back = tmp_path / "home", tmp_path / "back"
+    thread_id = log_in(home, *turn(1, "done"))
+    waiting = OutboxEntry(
+        target="webhook",
+        id="msg",
+        label="webhook",
+        thread_id=thread_id,
+        event="turnCompleted",
+        subject="t",
+        body="{}",
+        run="r",
+        created_at_ms=1,
+    )
+    outbox, shared = FileOutbox(home / "notifications" / "outbox.sqlite3"), PostgresOutbox(database)
+    outbox.put([waiting], "r", 1)
+    assert import_home(home, database, silent) == Copied(threads=1)
+    assert (shared.counts(), shared.runs()) == ({}, {})
+    shared.put([waiting], "r", 1)
+    assert export_home(database, back, silent) == Copied(threads=1)
+    assert not (back / "notifications").exists()
+    assert (outbox.counts(), shared.counts()) == ({"waiting": 1}, {"waiting": 1})
+    outbox.close()
 
 
 async def test_what_was_imported_is_listed_read_and_written(
