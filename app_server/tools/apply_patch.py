@@ -44,11 +44,17 @@ from app_server.tools.environments import (
     work_policy,
 )
 from app_server.turns.approval.files import FileRequest
-from app_server.turns.calls import BadCall, RequestedCall, ToolArguments, function_declaration, text
 from app_server.turns.context import ThreadContext
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.slot import RunningTurn
-from app_server.turns.tools import TurnTool
+from app_server.turns.tools import (
+    BadCall,
+    RequestedCall,
+    ToolArguments,
+    TurnTool,
+    function_declaration,
+    text,
+)
 from protocol.log.rollout import FilesChanging
 from protocol.model import Json, JsonObject
 from protocol.turns.items import FileChangeThreadItem

@@ -15,10 +15,9 @@ from app_server.mcp.tools.search import spaced
 from app_server.models.catalogue.models import ModelFeatures
 from app_server.runtime.cut_text import cut_middle
 from app_server.tools.mcp.resources import RESOURCE_FUNCTION_NAMES
-from app_server.turns.calls import BadCall, RequestedCall
 from app_server.turns.context import ThreadContext
 from app_server.turns.slot import RunningTurn
-from app_server.turns.tools import TurnTool
+from app_server.turns.tools import BadCall, RequestedCall, TurnTool
 from protocol.model import Json, JsonObject
 from protocol.threads.start import (
     DynamicToolSpec,

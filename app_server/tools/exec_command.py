@@ -45,7 +45,6 @@ from app_server.tools.environments import (
 )
 from app_server.turns.approval.asking import Decision
 from app_server.turns.approval.commands import CommandRequest
-from app_server.turns.calls import BadCall, RequestedCall, ToolArguments, function_declaration
 from app_server.turns.commands import (
     BYTES_PER_TOKEN,
     NOT_STARTED,
@@ -59,7 +58,13 @@ from app_server.turns.commands import (
 from app_server.turns.context import ThreadContext
 from app_server.turns.server_context import WakeRefused
 from app_server.turns.slot import RunningTurn
-from app_server.turns.tools import TurnTool
+from app_server.turns.tools import (
+    BadCall,
+    RequestedCall,
+    ToolArguments,
+    TurnTool,
+    function_declaration,
+)
 from protocol.model import Json, JsonObject
 from protocol.turns.items import CommandExecutionThreadItem, TerminalInteractionNotification
 

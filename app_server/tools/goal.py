@@ -10,9 +10,8 @@ from pydantic import Field
 from pydantic_core import to_json
 
 from app_server.models.catalogue.models import ModelFeatures
-from app_server.turns.calls import RequestedCall, ToolArguments, function_declaration
 from app_server.turns.goals import MAX_OBJECTIVE_CHARS, Goals, is_active
-from app_server.turns.tools import TurnTool
+from app_server.turns.tools import RequestedCall, ToolArguments, TurnTool, function_declaration
 from protocol.model import Json, JsonObject
 from protocol.threads.thread import ThreadGoal
 

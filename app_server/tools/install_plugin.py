@@ -14,10 +14,16 @@ from app_server.config.values import NotRecorded
 from app_server.extensions.contract.turns import PluginOffers
 from app_server.models.catalogue.models import ModelFeatures
 from app_server.turns.approval.tools import ELICITATION
-from app_server.turns.calls import BadCall, RequestedCall, ToolArguments, function_declaration, text
 from app_server.turns.context import ThreadContext
 from app_server.turns.slot import RunningTurn
-from app_server.turns.tools import TurnTool
+from app_server.turns.tools import (
+    BadCall,
+    RequestedCall,
+    ToolArguments,
+    TurnTool,
+    function_declaration,
+    text,
+)
 from protocol.integrations.suggestions import (
     SUGGESTION_SERVER,
     SuggestedPlugin,

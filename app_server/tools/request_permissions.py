@@ -22,17 +22,17 @@ from app_server.tools.environments import (
     environment_member,
 )
 from app_server.turns.approval.permissions import PermissionRequest
-from app_server.turns.calls import (
+from app_server.turns.context import ThreadContext
+from app_server.turns.slot import RunningTurn
+from app_server.turns.tools import (
     BadCall,
     RequestedCall,
     ToolArguments,
+    TurnTool,
     function_declaration,
     object_of,
     text,
 )
-from app_server.turns.context import ThreadContext
-from app_server.turns.slot import RunningTurn
-from app_server.turns.tools import TurnTool
 from protocol.model import Json, JsonObject
 from protocol.turns.policy import (
     AdditionalFileSystemPermissions,

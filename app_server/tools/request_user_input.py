@@ -10,17 +10,17 @@ from functools import cache
 from pydantic import Field
 
 from app_server.models.catalogue.models import ModelFeatures
-from app_server.turns.calls import (
+from app_server.turns.context import ThreadContext
+from app_server.turns.slot import RunningTurn
+from app_server.turns.tools import (
     BadCall,
     RequestedCall,
     ToolArguments,
+    TurnTool,
     function_declaration,
     object_of,
     text,
 )
-from app_server.turns.context import ThreadContext
-from app_server.turns.slot import RunningTurn
-from app_server.turns.tools import TurnTool
 from protocol.model import Json, JsonObject
 from protocol.turns.approvals import (
     ToolRequestUserInputOption,

@@ -19,8 +19,7 @@ from app_server.mcp.tools.table import (
 )
 from app_server.models.catalogue.models import ModelFeatures
 from app_server.tools.dynamic_tools import DynamicTools
-from app_server.turns.calls import BadCall, RequestedCall
-from app_server.turns.tools import TurnTool
+from app_server.turns.tools import BadCall, RequestedCall, TurnTool
 from protocol.model import Json, JsonObject
 
 SEARCH_FUNCTION: JsonObject = {

@@ -8,16 +8,16 @@ from typing import Literal
 
 from pydantic import Field
 
-from app_server.turns.calls import (
+from app_server.turns.slot import RunningTurn
+from app_server.turns.tools import (
     BadCall,
     RequestedCall,
     ToolArguments,
+    TurnTool,
     function_declaration,
     object_of,
     text,
 )
-from app_server.turns.slot import RunningTurn
-from app_server.turns.tools import TurnTool
 from protocol.model import Json
 from protocol.turns.notifications import (
     TurnPlanStep,

@@ -21,10 +21,16 @@ from app_server.tools.environments import (
     environment_member,
     read_elsewhere,
 )
-from app_server.turns.calls import BadCall, RequestedCall, ToolArguments, function_declaration, text
 from app_server.turns.context import ThreadContext
 from app_server.turns.slot import RunningTurn
-from app_server.turns.tools import TurnTool
+from app_server.turns.tools import (
+    BadCall,
+    RequestedCall,
+    ToolArguments,
+    TurnTool,
+    function_declaration,
+    text,
+)
 from protocol.model import Json, JsonObject
 from protocol.turns.items import ImageViewThreadItem
 

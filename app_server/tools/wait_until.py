@@ -11,18 +11,18 @@ from typing import Annotated
 from pydantic import Field
 
 from app_server.models.catalogue.models import ModelFeatures
-from app_server.turns.calls import (
-    BadCall,
-    RequestedCall,
-    ToolArguments,
-    function_declaration,
-    text,
-)
 from app_server.turns.commands import ThreadCommand, state_line
 from app_server.turns.context import ThreadContext
 from app_server.turns.server_context import WakeRefused
 from app_server.turns.slot import RunningTurn
-from app_server.turns.tools import TurnTool
+from app_server.turns.tools import (
+    BadCall,
+    RequestedCall,
+    ToolArguments,
+    TurnTool,
+    function_declaration,
+    text,
+)
 from protocol.model import Json, JsonObject
 from protocol.signals.wakes import MAX_EVERY_S, MAX_NOTE_BYTES
 

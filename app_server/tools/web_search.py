@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from app_server.models.catalogue.models import IMAGE, TEXT, ModelFeatures
-from app_server.turns.calls import RequestedCall
 from app_server.turns.session_settings import WebSearchMode, WebSearchSettings
 from app_server.turns.slot import RunningTurn
-from app_server.turns.tools import TurnTool
+from app_server.turns.tools import RequestedCall, TurnTool
 from protocol.model import Json, JsonObject
 
 _ACCESS: dict[WebSearchMode, JsonObject] = {

@@ -3,11 +3,10 @@
 Source: docs/hooks.md.
 """
 
-import json
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +18,6 @@ from app_server.extensions.hooks.hook_files import read_hooks_of
 from app_server.extensions.hooks.running import Outcome, together
 from app_server.extensions.plugins.hooks import hooked_plugins
 from app_server.threads.log.live import LiveThread
-from app_server.turns.calls import BadCall, RequestedCall
 from app_server.turns.clients import ThreadClients
 from app_server.turns.server_context import ServerContext
 from protocol.integrations.skills import (
@@ -28,18 +26,9 @@ from protocol.integrations.skills import (
     HookStartedNotification,
 )
 from protocol.log.rollout import Settings
-from protocol.model import Json
 from protocol.turns.policy import DangerFullAccessSandboxPolicy
 
 NOTHING = Outcome("completed")
-
-SHELL = "Bash"
-"""Name of `exec_command` for hooks."""
-
-PATCH = "apply_patch"
-
-OUTPUT = "\nOutput:\n"
-"""Separator before a command's output in the text for the model."""
 
 
 @dataclass(slots=True)
@@ -172,51 +161,3 @@ def _run_id(hook: Hook, call_id: str | None) -> str:
 def _mode(settings: Settings) -> str:
     is_open = isinstance(settings.sandbox_policy, DangerFullAccessSandboxPolicy)
     return "bypassPermissions" if is_open and settings.approval_policy == "never" else "default"
-
-
-@dataclass(frozen=True, slots=True)
-class HookedCall:
-    """A call of a tool, as hooks are given it."""
-
-    name: str
-    input: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, call: RequestedCall) -> "HookedCall":
-        """Return a call as hooks are given it; arguments that are no JSON count as none."""
-        if call.kind == "custom":
-            return cls(call.full_name, {"command": call.input})
-        try:
-            arguments = call.arguments()
-        except BadCall:
-            arguments = None
-        given = arguments if isinstance(arguments, dict) else {}
-        if call.is_function("exec_command"):
-            return cls(SHELL, {"command": given.get("cmd")})
-        if call.is_function(PATCH):
-            return cls(PATCH, {"command": given.get("input")})
-        name = call.name if call.namespace is None else f"{call.namespace}__{call.name}"
-        return cls(name, given)
-
-    def changed(self, call: RequestedCall, wanted: Mapping[str, Any]) -> RequestedCall:
-        """Return the call with what a hook wants in the place of its arguments."""
-        if call.kind == "custom":
-            return replace(call, input=wanted.get("command"))
-        if self.name in (SHELL, PATCH):
-            arguments = call.arguments()
-            name = "cmd" if self.name == SHELL else "input"
-            given = arguments if isinstance(arguments, dict) else {}
-            return replace(call, input=json.dumps({**given, name: wanted.get("command")}))
-        return replace(call, input=json.dumps(dict(wanted)))
-
-    def refusal(self, reason: str) -> str:
-        """Return what the model reads of a call that a hook refused."""
-        if self.name == SHELL:
-            return f"Command blocked by PreToolUse hook: {reason}. Command: {self.input['command']}"
-        return f"Tool call blocked by PreToolUse hook: {reason}. Tool: {self.name}"
-
-    def response(self, output: Json) -> Json:
-        """Return what came of the call as hooks are given it: of a command what it printed."""
-        if self.name == SHELL and isinstance(output, str) and OUTPUT in output:
-            return output.split(OUTPUT, 1)[1]
-        return output

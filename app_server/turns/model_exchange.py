@@ -1,31 +1,328 @@
-"""An exchange with a model: a request, its response, and the calls that the response wants.
+"""An exchange with a model: room for a request, the request, its response, the calls it wants.
 
+A request is sent again as its provider allows, and accounted for. Room is made by a compaction: the
+model sums the thread up, and the summary takes the place of the history in one record, once it is
+whole; until then, and after a failure or an interrupt, the history is what it was. Turns and items
+that clients see are not touched.
 Does not know: the thread's session, whose turn takes these steps one after the other.
-Source: docs/wire.md, "Turns"; docs/mcp.md, "Calls".
+Source: docs/wire.md, "Turns"; docs/compaction.md; docs/config.md, "Models"; docs/mcp.md, "Calls".
 """
 
+import random
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from itertools import groupby
 
 import anyio
 
-from app_server.models.catalogue.models import ModelInForce
-from app_server.models.interface import ModelFailure, Provider
-from app_server.models.prompt.context import tokens_in_context
-from app_server.models.prompt.request import request_body
+from app_server.models.catalogue.models import ModelFeatures, ModelInForce
+from app_server.models.interface import (
+    MAX_RETRY_S,
+    RETRY_BASE_S,
+    ItemDone,
+    LimitsReported,
+    Model,
+    ModelEvent,
+    ModelFailure,
+    Provider,
+    ResponseCompleted,
+    with_status,
+)
+from app_server.models.prompt.context import (
+    compacted,
+    estimated_tokens,
+    kept_tokens,
+    split_unseen,
+    tokens_in_context,
+    without_oldest,
+    worth_compacting,
+)
+from app_server.models.prompt.request import message, outputs_for_open_calls, request_body
 from app_server.observability.telemetry.spans import span
-from app_server.turns.calls import RequestedCall
-from app_server.turns.compaction import MAX_IN_A_ROW, Compactor, is_too_long
 from app_server.turns.context import ThreadContext
-from app_server.turns.model_requests import ModelRequests
 from app_server.turns.recorder import TurnRecorder
-from app_server.turns.response import PatchProgress, ResponseReader, TurnPlans
+from app_server.turns.response import PatchProgress, ResponseReader, TurnPlans, texts_of
 from app_server.turns.slot import RunningTurn, TurnOptions
-from app_server.turns.tools import ToolTable
-from protocol.log.rollout import UsageOrigin
-from protocol.model import JsonObject
-from protocol.turns.items import AgentMessageThreadItem
+from app_server.turns.tools import RequestedCall, ToolTable
+from app_server.turns.usage.recorder import SentRequest, UsageRecorder
+from protocol.log.rollout import HistoryCompacted, ItemCompleted, TokensUsed, UsageOrigin
+from protocol.model import Json, JsonObject
+from protocol.server.account import AccountRateLimitsUpdatedNotification, RateLimitSnapshot
+from protocol.turns.items import AgentMessageThreadItem, ContextCompactionThreadItem
+from protocol.turns.notifications import ErrorNotification
+from protocol.turns.turn import ThreadTokenUsage, TokenUsageBreakdown, TurnError
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequests:
+    """Context that all model requests of a turn share."""
+
+    recorder: TurnRecorder
+    client: Model
+    usage: UsageRecorder
+
+    def attempts(self, model: ModelInForce) -> "Attempts":
+        """Begin a request to a model that may be sent several times.
+
+        Raises:
+            ModelFailure: there is no provider of the name that settings have; it was announced.
+        """
+        if model.provider is None:
+            provider_id = self.recorder.log.state.in_force.model_provider
+            raise self.announced(ModelFailure(f"Model provider `{provider_id}` not found"))
+        return Attempts(self, model.provider)
+
+    def recorded(
+        self, origin: UsageOrigin, model: ModelInForce, body: JsonObject
+    ) -> AbstractAsyncContextManager[SentRequest]:
+        """Record the request that is sent in the context, within budgets; see `UsageRecorder`.
+
+        Raises:
+            BudgetExceeded: it must not be sent.
+            OSError: the disk refused.
+        """
+        turn_id = self.recorder.turn_id
+        return self.usage.request(turn_id, origin, body, context_window=model.context_window)
+
+    async def recount(self, last: TokenUsageBreakdown | None) -> None:
+        """Write what the thread's context took last, after requests with a history of their own.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        used = self.recorder.log.state.usage
+        if used is None or used.last == last:
+            return
+        account = used.model_copy(update={"last": last or _tokens(0)})
+        record = TokensUsed(at_ms=self.recorder.clock.now_ms(), usage=account)
+        await self.recorder.log.append(record, sync=False)
+        self.emit_usage(account)
+
+    def measured(self, tokens: int, model: ModelInForce) -> ThreadTokenUsage:
+        """Return the account of a context that was not counted by the model, but estimated."""
+        before = self.recorder.log.state.usage
+        return ThreadTokenUsage(
+            total=_tokens(0) if before is None else before.total,
+            last=_tokens(tokens),
+            model_context_window=model.context_window,
+        )
+
+    def emit_usage(self, account: ThreadTokenUsage) -> None:
+        """Send clients the account, which is in the log."""
+        self.usage.emit(self.recorder.turn_id, account)
+
+    def emit_limits(self, limits: Sequence[RateLimitSnapshot]) -> None:
+        """Send clients where the account stands with its usage limits, one by one."""
+        for limit in limits:
+            self.recorder.clients.emit(AccountRateLimitsUpdatedNotification(rate_limits=limit))
+
+    def announced(self, failure: ModelFailure) -> ModelFailure:
+        """Notify of a failure that ends the turn, and return it to be raised."""
+        error = TurnError(message=failure.message, codex_error_info=failure.info)
+        self.emit_error(error, will_retry=False)
+        return failure
+
+    def emit_error(self, error: TurnError, *, will_retry: bool) -> None:
+        """Send clients why a request failed."""
+        self.recorder.clients.emit(
+            ErrorNotification(**self.recorder.ids, error=error, will_retry=will_retry)
+        )
+
+
+@dataclass(slots=True)
+class Attempts:
+    """One request, as often as it is sent to its provider."""
+
+    requests: ModelRequests
+    provider: Provider
+    _failed: int = field(default=0, init=False)
+
+    async def wait(self, failure: ModelFailure) -> None:
+        """Wait until the request may be sent again, after clients were notified.
+
+        Raises:
+            ModelFailure: `failure` itself: it is for good, and was announced.
+            OSError: the disk refused.
+        """
+        requests, limit = self.requests, self.provider.stream_max_retries
+        requests.emit_limits(failure.limits)
+        if failure.sends_again:
+            return
+        if failure.retry_after_s is None or self._failed >= limit:
+            raise requests.announced(failure)
+        self._failed += 1
+        recorder = requests.recorder
+        await recorder.remember(*outputs_for_open_calls(recorder.history))
+        error = TurnError(
+            message=f"Reconnecting... {self._failed}/{limit}",
+            codex_error_info=with_status("responseStreamDisconnected", failure.http_status),
+            additional_details=failure.message,
+        )
+        requests.emit_error(error, will_retry=True)
+        wait_s = max(failure.retry_after_s, RETRY_BASE_S * 2 ** (self._failed - 1))
+        await anyio.sleep(min(wait_s, MAX_RETRY_S) * random.uniform(0.9, 1.1))
+
+
+def _tokens(total: int) -> TokenUsageBreakdown:
+    return TokenUsageBreakdown(
+        total_tokens=total,
+        input_tokens=0,
+        cached_input_tokens=0,
+        output_tokens=0,
+        reasoning_output_tokens=0,
+    )
+
+
+PROMPT = """\
+This conversation is about to be condensed: everything in it will be replaced by what you write \
+now. Write the hand-over for the model that goes on with the work, in plain text, as short as it \
+can be without losing anything that is still needed:
+
+1. what the user wants, with every constraint and preference;
+2. what was done and decided, and why;
+3. names, paths, identifiers and values that will be needed again, exactly as they are;
+4. what is unfinished, and the next step.
+
+Leave out what no longer matters. Call no tools, and do not speak to the user."""
+
+REQUEST_KIND = {"request_kind": "compaction"}
+"""Entry of `client_metadata` by which a provider can recognise these requests."""
+
+MAX_TRIMS = 8
+"""Times that the oldest quarter is left out of a history too long even for its compaction."""
+
+MAX_IN_A_ROW = 3
+"""Automatic compactions with one response between them; then the turn fails."""
+
+
+def is_too_long(failure: ModelFailure) -> bool:
+    """Whether the model refused a request because it does not fit its context."""
+    return failure.info == "contextWindowExceeded" and not failure.sends_again
+
+
+@dataclass(frozen=True, slots=True)
+class Compactor:
+    """Makes room in one turn's thread."""
+
+    recorder: TurnRecorder
+    requests: ModelRequests
+    tools: ToolTable
+    """Tools of the next request."""
+    prompt: str | None
+    """None means PROMPT."""
+
+    @property
+    def may_help(self) -> bool:
+        """Whether there is anything that a compaction would replace."""
+        return worth_compacting(split_unseen(self.recorder.log.state.history)[0])
+
+    async def compact_for_request(self, model: ModelInForce) -> None:
+        """Compact what the model has seen; what it has not seen yet stays as it is, behind it.
+
+        Raises:
+            ModelFailure: it was announced; the history is what it was.
+            OSError: the disk refused.
+        """
+        await self._compact(*split_unseen(self.recorder.log.state.history), model)
+
+    async def compact_all(self, model: ModelInForce) -> None:
+        """Compact the whole history; one without anything new stays as it is.
+
+        Raises:
+            ModelFailure, OSError: see `compact_for_request`.
+        """
+        await self._compact(list(self.recorder.log.state.history), [], model)
+
+    async def _compact(
+        self, seen: list[JsonObject], unseen: list[JsonObject], model: ModelInForce
+    ) -> None:
+        recorder, requests = self.recorder, self.requests
+        item = ContextCompactionThreadItem(id=recorder.clock.new_id())
+        recorder.started(item)
+        if not worth_compacting(seen):
+            await recorder.completed(item)
+            return
+        summary = await self._sum_up(seen, model)
+        history = compacted(seen, summary, unseen, kept_tokens(model.compact_at))
+        account = requests.measured(self._size_of(history, model.features), model)
+        at_ms = item.completed_at_ms = recorder.clock.now_ms()
+        await recorder.log.append(
+            HistoryCompacted(at_ms=at_ms, turn_id=recorder.turn_id, items=history),
+            TokensUsed(at_ms=at_ms, usage=account),
+            ItemCompleted(at_ms=at_ms, turn_id=recorder.turn_id, item=item),
+            sync=False,
+        )
+        requests.emit_usage(account)
+        recorder.announce_completed(item)
+
+    async def _sum_up(self, seen: Sequence[JsonObject], model: ModelInForce) -> str:
+        requests, shown, trims = self.requests, list(seen), 0
+        attempts = requests.attempts(model)
+        while True:
+            try:
+                summary = await self._ask(shown, attempts.provider, model)
+            except ModelFailure as failure:
+                if is_too_long(failure) and trims < MAX_TRIMS and len(shown) > 1:
+                    requests.emit_limits(failure.limits)
+                    shown, trims = without_oldest(shown), trims + 1
+                    attempts = requests.attempts(model)
+                else:
+                    await attempts.wait(failure)
+            else:
+                break
+        requests.emit_limits(summary.limits)
+        return summary.text
+
+    async def _ask(
+        self, shown: Sequence[JsonObject], provider: Provider, model: ModelInForce
+    ) -> "_Summary":
+        body = request_body(
+            self.recorder.log.state,
+            model.features,
+            (),
+            None,
+            REQUEST_KIND,
+            self.tools.notes(),
+            history=[*shown, message("user", self.prompt or PROMPT)],
+        )
+        summary = _Summary()
+        async with self.requests.recorded("compaction", model, body) as sent:
+            try:
+                async with self.requests.client.stream(provider, body) as batches:
+                    async for batch in batches:
+                        for event in batch:
+                            summary.take(event)
+            finally:
+                sent.usage = summary.usage
+            if not summary.text.strip():
+                raise ModelFailure("the model wrote no summary")
+        return summary
+
+    def _size_of(self, history: Sequence[JsonObject], features: ModelFeatures) -> int:
+        state = self.recorder.log.state
+        tools, notes = self.tools.declarations(features), self.tools.notes()
+        body = request_body(state, features, tools, None, None, notes, history=history)
+        parts: list[Json] = [body["instructions"], body["tools"], body["input"]]
+        return estimated_tokens(parts)
+
+
+@dataclass(slots=True)
+class _Summary:
+    """Summary from the response: its last message counts, and nothing of it is shown."""
+
+    text: str = ""
+    usage: TokenUsageBreakdown | None = None
+    limits: Sequence[RateLimitSnapshot] = ()
+
+    def take(self, event: ModelEvent) -> None:
+        match event:
+            case ItemDone() if event.item.get("type") == "message":
+                self.text = "".join(texts_of(event.item.get("content")))
+            case LimitsReported():
+                self.limits = event.limits
+            case ResponseCompleted():
+                self.usage = event.usage
 
 
 class ModelExchange:

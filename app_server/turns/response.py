@@ -27,8 +27,8 @@ from app_server.models.interface import (
 )
 from app_server.models.proposed_plan import Piece, PlanSplitter, split_plan
 from app_server.patch.shown import StreamedPatch
-from app_server.turns.calls import RequestedCall
 from app_server.turns.recorder import TurnRecorder
+from app_server.turns.tools import RequestedCall
 from protocol.model import Json, JsonObject, WireModel
 from protocol.server.account import RateLimitSnapshot
 from protocol.turns.items import (

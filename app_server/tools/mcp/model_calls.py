@@ -39,10 +39,9 @@ from app_server.permissions.sandbox.roots import SLASH_TMP
 from app_server.permissions.verdict import NeedsApproval, Refuse
 from app_server.tools.environments import TurnEnvironments
 from app_server.turns.approval.tools import ToolRequest
-from app_server.turns.calls import RequestedCall
 from app_server.turns.context import ThreadContext
 from app_server.turns.slot import RunningTurn
-from app_server.turns.tools import TurnTool
+from app_server.turns.tools import RequestedCall, TurnTool
 from protocol.log.rollout import Settings
 from protocol.model import Json, JsonObject
 from protocol.server.lifecycle import PROTOCOL_VERSION

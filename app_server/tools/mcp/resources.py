@@ -14,10 +14,9 @@ from app_server.mcp.tools.call_contents import bounded_result, compact
 from app_server.mcp_wire.errors import McpError
 from app_server.models.catalogue.models import ModelFeatures
 from app_server.runtime.cut_text import cut_middle
-from app_server.turns.calls import RequestedCall
 from app_server.turns.context import ThreadContext
 from app_server.turns.slot import RunningTurn
-from app_server.turns.tools import TurnTool
+from app_server.turns.tools import RequestedCall, TurnTool
 from protocol.model import Json, JsonObject
 from protocol.turns.items import McpToolCallError, McpToolCallResult, McpToolCallThreadItem
 

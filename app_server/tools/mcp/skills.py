@@ -15,15 +15,15 @@ from app_server.mcp.servers.server_set import ServerSet
 from app_server.mcp.servers.skills import ServerSkill, belongs_to
 from app_server.mcp_wire.errors import McpError
 from app_server.models.catalogue.models import ModelFeatures
-from app_server.turns.calls import (
+from app_server.turns.tools import (
     BadCall,
     RequestedCall,
     ToolArguments,
+    TurnTool,
     function_declaration,
     object_of,
     text,
 )
-from app_server.turns.tools import TurnTool
 from protocol.model import Json, JsonObject
 
 NAMESPACE = "skills"

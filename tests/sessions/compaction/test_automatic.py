@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from app_server.turns.compaction import MAX_IN_A_ROW, PROMPT
+from app_server.turns.model_exchange import MAX_IN_A_ROW, PROMPT
 from protocol.turns.items import ContextCompactionThreadItem
 from tests.support.harness import claim, methods_of, serve
 from tests.support.model import USAGE, calls, says

@@ -8,7 +8,7 @@ import pytest
 
 from app_server.models.prompt.request import INTERRUPTED, message
 from app_server.sessions.session import ThreadSession
-from app_server.turns.compaction import MAX_TRIMS, PROMPT
+from app_server.turns.model_exchange import MAX_TRIMS, PROMPT
 from tests.support.harness import claim, methods_of, serve
 from tests.support.model import BREAK, Gate, Refusal, ScriptedModel, says
 from tests.support.threads.compaction import (

@@ -9,10 +9,9 @@ from app_server.models.catalogue.models import ModelFeatures
 from app_server.runtime.clock import SystemClock
 from app_server.threads.log.live import LiveThread
 from app_server.threads.log.state import begin
-from app_server.turns.calls import RequestedCall, ToolArguments
 from app_server.turns.hooks import ThreadHooks
 from app_server.turns.recorder import TurnRecorder
-from app_server.turns.tools import ToolTable, TurnTool
+from app_server.turns.tools import RequestedCall, ToolArguments, ToolTable, TurnTool
 from protocol.model import Json, JsonObject
 from tests.support.threads.stores import created
 
