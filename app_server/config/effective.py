@@ -1,4 +1,8 @@
-"""Effective configuration of a request: files, command line, and its own overrides."""
+"""Effective configuration of a request: files, command line, and its own overrides.
+
+With it the model provider of threads that name none.
+Source: docs/config.md, "Models".
+"""
 
 import os
 import time
@@ -19,7 +23,6 @@ from app_server.config.config_toml import (
     refuse_older_selector,
     with_profile,
 )
-from app_server.config.default_provider import chooses_no_provider, with_openai
 from app_server.config.masking import refuse_marks
 from app_server.config.requirements import (
     SYSTEM_REQUIREMENTS,
@@ -162,12 +165,15 @@ class Configuration:
             refuse(Config({}).override(overrides).document, "the `config` of the request")
         if self._made_of is not files:
             # What was read stays as it is: putting values on top makes a copy.
-            self._made_of, self._started_with = files, files.override(self._sources.overrides)
+            started_with = files.override(self._sources.overrides)
+            refuse_older_selector(started_with)
+            self._made_of, self._started_with = files, started_with
         config = self._started_with
         if overrides is not None:
             config = config.override(overrides)
-        refuse_older_selector(config)
-        config = config.with_defaults("features", self._features)
+            refuse_older_selector(config)
+        if self._features:
+            config = config.with_defaults("features", self._features)
         if self._is_signed_in is not None and chooses_no_provider(config):
             return with_openai(config) if await self._is_signed_in() else config
         return config
@@ -382,3 +388,29 @@ async def lets_others_in(sources: ConfigSources) -> bool:
         return (await read_start_settings(sources)).lets_others_in
     except ConfigError:
         return False
+
+
+OPENAI = "openai"
+OFFLINE = "offline"
+
+OPENAI_KEY = "OPENAI_API_KEY"
+
+
+def default_provider_id(config: Config) -> str:
+    """Choose the provider of threads that name none.
+
+    That is `model_provider`, else OpenAI if there is a key for it, else the offline stand-in; who
+    reads the configuration of a server with an account finds `model_provider` set.
+    """
+    chosen = config.view().string("model_provider")
+    return chosen or (OPENAI if os.environ.get(OPENAI_KEY) else OFFLINE)
+
+
+def chooses_no_provider(config: Config) -> bool:
+    """Whether only a sign-in could make OpenAI the default."""
+    return config.document.get("model_provider") is None and not os.environ.get(OPENAI_KEY)
+
+
+def with_openai(config: Config) -> Config:
+    """Make OpenAI the default of a configuration that chooses none."""
+    return replace(config, document={**config.document, "model_provider": OPENAI})

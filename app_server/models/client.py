@@ -1,7 +1,8 @@
-"""Model calls over HTTP: requests, retries and accounts; what is sent and read is the API's.
+"""Model calls over HTTP: limits, the events of the Responses API, requests, retries, accounts.
 
+Chat Completions of servers of local models are in chat_completions.py.
 Importing this module imports httpx, which takes a while: lazy.py does it when a model is needed.
-Source: docs/config.md, "Models".
+Source: docs/config.md, "Models"; the public Responses API reference, "Streaming".
 """
 
 import math
@@ -9,7 +10,7 @@ import os
 import re
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from typing import Literal
 
 import anyio
@@ -27,28 +28,43 @@ from app_server.models.interface import (
     MAX_RETRY_S,
     RETRIED_STATUSES,
     RETRY_BASE_S,
+    CallInputDelta,
     EventBatches,
+    EventReader,
+    ItemAdded,
+    ItemDone,
     ModelApi,
+    ModelEvent,
     ModelFailure,
     Provider,
+    ReasoningDelta,
+    ResponseCompleted,
+    SummaryDelta,
+    SummaryPartAdded,
+    TextDelta,
     WireApi,
     broken,
     error_object,
     idle,
+    incomplete,
     known_failure,
     names_bound,
+    malformed,
+    reported,
     with_status,
 )
 from app_server.models.response_stream import event_batches
-from app_server.models.responses_api import ResponsesApi
 from app_server.observability.telemetry.spans import trace_context
 from app_server.runtime.http.bounded_body import read_beginning
+from app_server.runtime.http.event_stream import SseEvent
 from app_server.runtime.http.loopback_address import LOOPBACK_PATTERNS
 from app_server.runtime.loader import Lazy
 from app_server.runtime.loop_share import LoopShare
+from protocol.jsonrpc.lone_surrogates import read_json
 from protocol.model import Json, JsonObject
 from protocol.server.account import CreditsSnapshot, RateLimitSnapshot, RateLimitWindow
 from protocol.server.lifecycle import PROTOCOL_VERSION
+from protocol.turns.turn import TokenUsageBreakdown
 
 MAX_LIMITS = 16
 """Of one response; more are passed over."""
@@ -140,6 +156,122 @@ def _header_integer(headers: Mapping[str, str], name: str) -> int | None:
 def _header_text(headers: Mapping[str, str], name: str) -> str | None:
     text = headers.get(name, "").strip()
     return text if text and len(text) <= MAX_TEXT_CHARS else None
+
+
+class ResponsesApi:
+    """The API `responses`."""
+
+    path = "responses"
+
+    def begin(self, body: JsonObject) -> tuple[JsonObject, EventReader]:
+        """Send a body as it is, but for reasoning that another API has left in the history."""
+        if any(map(_is_foreign, body["input"])):
+            body = {**body, "input": [item for item in body["input"] if not _is_foreign(item)]}
+        return body, _Reader()
+
+
+def _is_foreign(item: JsonObject) -> bool:
+    """Whether it is raw reasoning that no Responses API has given a name."""
+    is_named = item.get("id") or item.get("encrypted_content")
+    return item.get("type") == "reasoning" and bool(item.get("content")) and not is_named
+
+
+class _Reader:
+    def read(self, sse: SseEvent) -> Sequence[ModelEvent]:
+        event = parse_event(sse)
+        return () if event is None else (event,)
+
+    def end(self) -> Sequence[ModelEvent]:
+        raise broken("stream closed before response.completed")
+
+
+def parse_event(sse: SseEvent) -> ModelEvent | None:
+    """Read one event of the Responses API; None for kinds that are not used.
+
+    Raises:
+        ModelFailure: the event reports one, or is not JSON.
+    """
+    try:
+        event = read_json(sse.data)
+        match event["type"]:
+            case "response.output_text.delta":
+                return TextDelta(_item_id(event), _text(event, "delta"))
+            case "response.output_item.added":
+                return ItemAdded(_item(event))
+            case "response.output_item.done":
+                return ItemDone(_item(event))
+            case "response.reasoning_summary_part.added":
+                return SummaryPartAdded(_item_id(event), _index(event, "summary_index"))
+            case "response.reasoning_summary_text.delta":
+                index = _index(event, "summary_index")
+                return SummaryDelta(_item_id(event), index, _text(event, "delta"))
+            case "response.reasoning_text.delta":
+                index = _index(event, "content_index")
+                return ReasoningDelta(_item_id(event), index, _text(event, "delta"))
+            case "response.custom_tool_call_input.delta":
+                return CallInputDelta(_item_id(event), _text(event, "delta"))
+            case "response.completed":
+                return ResponseCompleted(_usage(event["response"].get("usage")))
+            case "response.failed" | "error":
+                raise _with_usage(reported(_error(event)), event)
+            case "response.incomplete":
+                details = event["response"].get("incomplete_details") or {}
+                raise _with_usage(incomplete(details.get("reason") or "unknown"), event)
+    except (ValueError, KeyError, TypeError, AttributeError) as exc:
+        raise malformed(exc) from exc
+    return None
+
+
+def _with_usage(failure: ModelFailure, event: JsonObject) -> ModelFailure:
+    """Add what a failed response has used to its failure, where the event says it."""
+    with suppress(ValueError, KeyError, TypeError, AttributeError):
+        failure.usage = _usage(event["response"].get("usage"))
+    return failure
+
+
+def _text(event: JsonObject, key: str) -> str:
+    value = event[key]
+    if not isinstance(value, str):
+        raise TypeError(f"{key} must be a string")
+    return value
+
+
+def _index(event: JsonObject, key: str) -> int:
+    index = int(event[key])
+    if not -(2**63) <= index < 2**63:
+        # As many as clients can be sent.
+        raise ValueError(f"{key} must have at most 64 bits")
+    return index
+
+
+def _item_id(event: JsonObject) -> str | None:
+    return None if event.get("item_id") is None else _text(event, "item_id")
+
+
+def _item(event: JsonObject) -> JsonObject:
+    item = event["item"]
+    if not isinstance(item, dict) or not isinstance(item.get("type"), str):
+        raise ValueError("an item must be an object with a type")
+    return item
+
+
+def _usage(usage: Json) -> TokenUsageBreakdown | None:
+    if not isinstance(usage, dict):
+        return None
+    input_details = usage.get("input_tokens_details") or {}
+    output_details = usage.get("output_tokens_details") or {}
+    return TokenUsageBreakdown(
+        total_tokens=usage["total_tokens"],
+        input_tokens=usage["input_tokens"],
+        cached_input_tokens=input_details.get("cached_tokens") or 0,
+        output_tokens=usage["output_tokens"],
+        reasoning_output_tokens=output_details.get("reasoning_tokens") or 0,
+    )
+
+
+def _error(event: JsonObject) -> JsonObject:
+    error: JsonObject = event.get("error") or (event.get("response") or {}).get("error") or event
+    return error
 
 
 CONNECT_S = 15.0
@@ -398,8 +530,8 @@ async def encode(body: JsonObject, piece_bytes: int = PIECE_BYTES) -> bytes:
     """Write a body; the lists in it are not to change meanwhile."""
     members = []
     for name, value in body.items():
-        text = await _list(value, piece_bytes) if isinstance(value, list) else _text(value)
-        members.append(_text(name) + b":" + text)
+        text = await _list(value, piece_bytes) if isinstance(value, list) else _json(value)
+        members.append(_json(name) + b":" + text)
     return b"{%b}" % b",".join(members)
 
 
@@ -407,7 +539,7 @@ async def _list(elements: list[Json], piece_bytes: int) -> bytes:
     texts = []
     unyielded = 0
     for element in elements:
-        text = _text(element)
+        text = _json(element)
         texts.append(text)
         unyielded += len(text)
         if unyielded >= piece_bytes:
@@ -416,5 +548,5 @@ async def _list(elements: list[Json], piece_bytes: int) -> bytes:
     return b"[%b]" % b",".join(texts)
 
 
-def _text(value: Json) -> bytes:
+def _json(value: Json) -> bytes:
     return to_json(value, inf_nan_mode="null")

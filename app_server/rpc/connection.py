@@ -362,16 +362,7 @@ class RpcConnection:
             try:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._read_then_finish)
-                    try:
-                        await self._write()
-                        await self._close()
-                        # A pipe that is closed in one direction may go on in the other one.
-                        self._hub.connections.end(self._id)
-                    except BaseException:
-                        self._running.cut_off()
-                        raise
-                    finally:
-                        self._reading.cancel()
+                    tasks.start_soon(self._write_then_close)
             finally:
                 with anyio.CancelScope(shield=True):
                     await self._close()
@@ -380,6 +371,18 @@ class RpcConnection:
         """End the conversation from our side: read no more, answer what was read, then close."""
         self._close_code, self._close_reason = CLOSE_GOING_AWAY, "the server stops"
         self._reading.cancel()
+
+    async def _write_then_close(self) -> None:
+        try:
+            await self._write()
+            await self._close()
+            # A pipe that is closed in one direction may go on in the other one.
+            self._hub.connections.end(self._id)
+        except BaseException:
+            self._running.cut_off()
+            raise
+        finally:
+            self._reading.cancel()
 
     async def _write(self) -> None:
         with self._writing:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal, cast
 
-from app_server.config.default_provider import default_provider_id
+from app_server.config.effective import default_provider_id
 from app_server.config.requirements import Requirements
 from app_server.config.values import Config, ConfigError, ConfigView
 from app_server.models.catalogue.providers import (

@@ -16,7 +16,7 @@ from app_server.config.values import Config
 from app_server.extensions.hooks.definition import WIRE, Event, Hook
 from app_server.extensions.hooks.hook_files import read_hooks_of
 from app_server.extensions.hooks.running import Outcome, together
-from app_server.extensions.plugins.hooks import hooked_plugins
+from app_server.extensions.plugins.contributor import hooked_plugins
 from app_server.threads.log.live import LiveThread
 from app_server.turns.clients import ThreadClients
 from app_server.turns.server_context import ServerContext

@@ -12,8 +12,7 @@ import anyio.to_thread
 
 from app_server.accounts.store import FILE_NAME as ACCOUNT_FILE
 from app_server.cli.checks.machine import Machine
-from app_server.config.default_provider import default_provider_id
-from app_server.config.effective import ConfigSources, read_start_settings
+from app_server.config.effective import ConfigSources, default_provider_id, read_start_settings
 from app_server.config.key_check import (
     keys_without_effect,
     unknown_in_file,

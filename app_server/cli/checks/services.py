@@ -5,7 +5,7 @@ import anyio
 from app_server.accounts.account_settings import AccountSettings, read_account_settings
 from app_server.accounts.accounts import Accounts
 from app_server.cli.checks.machine import Machine
-from app_server.config.default_provider import OFFLINE
+from app_server.config.effective import OFFLINE
 from app_server.config.values import ConfigError
 from app_server.host.environments import Environments
 from app_server.mcp.catalog.config import HttpTransport, McpSettings

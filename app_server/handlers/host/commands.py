@@ -7,7 +7,7 @@ from functools import partial
 
 import anyio.to_thread
 
-from app_server.config.default_provider import OFFLINE
+from app_server.config.effective import OFFLINE
 from app_server.config.requirements import requirements_of
 from app_server.handlers.errors import config_failures
 from app_server.handlers.host import client_programs as given

@@ -12,7 +12,7 @@ from app_server.apps.account import AppsUnavailable
 from app_server.apps.inventory.names import install_url
 from app_server.extensions.hooks.definition import WIRE, Origin
 from app_server.extensions.hooks.hook_files import HookFile, HookList, add_hooks
-from app_server.extensions.plugins.hooks import read_declarations
+from app_server.extensions.plugins.contributor import read_declarations
 from app_server.extensions.plugins.manifest import Plugin, read_plugin
 from app_server.extensions.plugins.marketplace import Marketplace, MarketplaceEntry
 from app_server.extensions.plugins.store import PluginId

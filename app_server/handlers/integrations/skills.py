@@ -13,7 +13,7 @@ from app_server.config.editing.keys import split_key_path
 from app_server.config.values import Config, NotRecorded
 from app_server.extensions.hooks.definition import WIRE, Hook, HookedPlugin
 from app_server.extensions.hooks.hook_files import hooks_of
-from app_server.extensions.plugins.hooks import hooked_plugins
+from app_server.extensions.plugins.contributor import hooked_plugins
 from app_server.extensions.skills.catalog import MAX_EXTRA_ROOTS
 from app_server.extensions.skills.folders import MAX_ENTRIES, FoundSkill, Skills, switched
 from app_server.handlers.errors import config_failures, loaded_thread

@@ -42,7 +42,7 @@ from app_server.accounts.usage import (
     UsageAnswer,
     Window,
 )
-from app_server.config.default_provider import OPENAI, chooses_no_provider, default_provider_id
+from app_server.config.effective import OPENAI, chooses_no_provider, default_provider_id
 from app_server.handlers.errors import config_failures
 from app_server.handlers.services import Services
 from app_server.handlers.serving import RequestContext, serves

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from app_server.accounts.account_settings import read_account_settings
 from app_server.apps.settings import AppsSettings, read_apps
 from app_server.config.config_toml import refuse_older_selector
-from app_server.config.default_provider import OFFLINE
 from app_server.config.editing.keys import Step, take, value_at
+from app_server.config.effective import OFFLINE
 from app_server.config.node import read_node
 from app_server.config.store_url import read_lease_seconds, read_store
 from app_server.config.values import Config, ConfigError, ConfigView

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from app_server.accounts.account_settings import CHATGPT_BASE_URL, AccountSettings
-from app_server.config.default_provider import default_provider_id
 from app_server.config.editing.keys import value_at
-from app_server.config.effective import Configuration
+from app_server.config.effective import Configuration, default_provider_id
 from app_server.config.key_check import FIRST_KEYS, known_part
 from app_server.config.masking import masked
 from app_server.config.positions import KeyPath

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from app_server.config.default_provider import OFFLINE, OPENAI, default_provider_id
+from app_server.config.effective import OFFLINE, OPENAI, default_provider_id
 from app_server.config.values import Config, ConfigView
 from app_server.handlers.errors import config_failures, loaded_thread
 from app_server.handlers.server.config_changes import change_config, config_refusal

@@ -19,7 +19,7 @@ from typing import Protocol, TypeAlias
 import anyio.to_thread
 from pydantic_core import from_json
 
-from app_server.config.default_provider import OFFLINE
+from app_server.config.effective import OFFLINE
 from app_server.config.values import Config
 from app_server.models.catalogue.providers import OFFLINE_MODEL, read_providers
 from app_server.models.interface import ModelFailure, Provider

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 
 from app_server.accounts.account_settings import chatgpt_base_url
-from app_server.config.default_provider import OFFLINE, OPENAI, OPENAI_KEY, default_provider_id
+from app_server.config.effective import OFFLINE, OPENAI, OPENAI_KEY, default_provider_id
 from app_server.config.values import Config, ConfigView
 from app_server.models.interface import WIRE_APIS, Provider
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app_server.extensions.hooks.definition import Declaration
-from app_server.extensions.plugins.hooks import MAX_PLACES, read_declarations
+from app_server.extensions.plugins.contributor import MAX_PLACES, read_declarations
 from tests.support.files.hooks import group
 from tests.support.files.plugins import write, write_marketplace, write_plugin
 from tests.support.harness import Served, WireClient, claim, serve

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from app_server.config.effective import ConfigSources, Configuration
 from app_server.config.values import Config
-from app_server.permissions.live_settings import LiveSettings
+from app_server.turns.servers import LiveSettings
 
 
 class WrittenMeanwhile(Configuration):
