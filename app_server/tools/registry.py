@@ -57,7 +57,7 @@ def tool_table(context: ThreadContext, turn: RunningTurn) -> ToolTable:
         *([ClientTools(context, turn, of_clients)] if specs else []),
         WebSearch(settings.web_search, turn),
     )
-    return ToolTable(tools, context.hooks, turn.recorder)
+    return ToolTable(tools, context.hooks, turn.recorder, context.tool_offer)
 
 
 def review_table(context: ThreadContext, turn: RunningTurn) -> ToolTable:

@@ -1,7 +1,7 @@
 """Context of the turns of one loaded thread, made once, when the thread is loaded."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import anyio.abc
 
@@ -23,12 +23,13 @@ from app_server.turns.approval.reviewer import AssessmentRequests, Reviewer
 from app_server.turns.approval.tools import ToolApprovals
 from app_server.turns.clients import ThreadClients
 from app_server.turns.commands import ThreadCommands, ThreadMachine
-from app_server.turns.goals import Goals
+from app_server.turns.goals import Goals, is_active
 from app_server.turns.hooks import ThreadHooks
 from app_server.turns.server_context import ServerContext
 from app_server.turns.servers import ThreadServers
 from app_server.turns.session_settings import SessionSettings
 from app_server.turns.slot import SessionStatus, TurnSlot
+from app_server.turns.tools import KeptOffer
 from app_server.turns.usage.budgets import ThreadBudgets
 from app_server.turns.usage.recorder import UsageRecorder
 
@@ -75,6 +76,29 @@ class ThreadContext:
     """Owns everything that the thread does."""
     server: ServerContext
     """Context that all loaded threads share."""
+    tool_offer: KeptOffer = field(default_factory=KeptOffer)
+    """Of the tools that turns have; a review of code has others."""
+
+    def tool_basis(self) -> tuple[object, ...]:
+        """Return what a request's offer of tools follows from besides the model, to be compared.
+
+        The settings of the configuration are those of the loading, and not in it.
+        """
+        servers, plugins = self.servers.live(), self.server.plugins
+        return (
+            self.log.state.in_force,
+            self.server.environments.elsewhere,
+            servers.settings,
+            [(server, server.config) for server in servers.servers.values()],
+            servers.tools(),
+            is_active(self.goals.goal),
+            plugins.offers.has_any(self.servers.config.document),
+        )
+
+    def instructions(self) -> list[str]:
+        """Collect what extensions say of the tools that MCP servers have now."""
+        tools = self.servers.live().tools()
+        return self.extensions.in_turns.instructions(self.servers.context(), tools.raw_names)
 
 
 def thread_context(

@@ -44,7 +44,7 @@ from app_server.turns.context import ThreadContext
 from app_server.turns.recorder import TurnRecorder
 from app_server.turns.response import PatchProgress, ResponseReader, TurnPlans, texts_of
 from app_server.turns.slot import RunningTurn, TurnOptions
-from app_server.turns.tools import RequestedCall, ToolTable
+from app_server.turns.tools import RequestedCall, ToolOffer, ToolTable
 from app_server.turns.usage.recorder import SentRequest, UsageRecorder
 from protocol.log.rollout import HistoryCompacted, ItemCompleted, TokensUsed, UsageOrigin
 from protocol.model import Json, JsonObject
@@ -201,16 +201,22 @@ def is_too_long(failure: ModelFailure) -> bool:
     return failure.info == "contextWindowExceeded" and not failure.sends_again
 
 
+def offered(tools: ToolTable, features: ModelFeatures, context: ThreadContext) -> ToolOffer:
+    """Return the tools of a thread's next request, with what extensions say of them."""
+    offer = tools.offer(features, context.tool_basis())
+    instructions = context.instructions()
+    return ToolOffer(offer.declarations, [*offer.notes, *instructions]) if instructions else offer
+
+
 @dataclass(frozen=True, slots=True)
 class Compactor:
     """Makes room in one turn's thread."""
 
+    context: ThreadContext
     recorder: TurnRecorder
     requests: ModelRequests
     tools: ToolTable
     """Tools of the next request."""
-    prompt: str | None
-    """None means PROMPT."""
 
     @property
     def may_help(self) -> bool:
@@ -283,8 +289,8 @@ class Compactor:
             (),
             None,
             REQUEST_KIND,
-            self.tools.notes(),
-            history=[*shown, message("user", self.prompt or PROMPT)],
+            offered(self.tools, model.features, self.context).notes,
+            history=[*shown, message("user", self.context.settings.compact_prompt or PROMPT)],
         )
         summary = _Summary()
         async with self.requests.recorded("compaction", model, body) as sent:
@@ -301,7 +307,7 @@ class Compactor:
 
     def _size_of(self, history: Sequence[JsonObject], features: ModelFeatures) -> int:
         state = self.recorder.log.state
-        tools, notes = self.tools.declarations(features), self.tools.notes()
+        tools, notes = offered(self.tools, features, self.context)
         body = request_body(state, features, tools, None, None, notes, history=history)
         parts: list[Json] = [body["instructions"], body["tools"], body["input"]]
         return estimated_tokens(parts)
@@ -344,8 +350,7 @@ class ModelExchange:
         self.tools = tools
         self._options = options
         self.requests = ModelRequests(recorder, context.server.model_client, context.usage)
-        prompt = context.settings.compact_prompt
-        self._compactor = Compactor(recorder, self.requests, tools, prompt)
+        self._compactor = Compactor(context, recorder, self.requests, tools)
         self._plans = TurnPlans(recorder)
         self._compactions_in_a_row = 0
         self._was_too_long = False
@@ -427,13 +432,18 @@ class ModelExchange:
         plans = self._plans if state.in_force.mode == "plan" else None
         is_early = self._context.settings.shows_patches_early
         reader = ResponseReader(recorder, plans, PatchProgress(recorder) if is_early else None)
+        offer = (
+            self.tools.offer(features, self._context.tool_basis())
+            if recorder.has_own_history
+            else offered(self.tools, features, self._context)
+        )
         body = request_body(
             state,
             features,
-            self.tools.declarations(features),
+            offer.declarations,
             self._options.output_schema,
             self._options.client_metadata,
-            self.tools.notes(),
+            offer.notes,
             history=recorder.history,
         )
         if self._turn.is_directed:

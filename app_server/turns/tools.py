@@ -9,8 +9,8 @@ Source: docs/tools.md; docs/mcp.md, "Calls"; the public Responses API reference,
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
@@ -261,6 +261,21 @@ class TurnTool(ABC):
         """
 
 
+class ToolOffer(NamedTuple):
+    """What a request to a model says of the tools that it may call."""
+
+    declarations: Sequence[JsonObject] = ()
+    notes: Sequence[str] = ()
+
+
+@dataclass(slots=True)
+class KeptOffer:
+    """The last offer of a thread's tools, and what it followed from."""
+
+    basis: object = None
+    offer: ToolOffer = field(default_factory=ToolOffer)
+
+
 @dataclass(frozen=True, slots=True)
 class ToolTable:
     """The tools of one turn; of two that offer the same call the first makes it."""
@@ -268,14 +283,22 @@ class ToolTable:
     tools: Sequence[TurnTool]
     hooks: ThreadHooks
     recorder: TurnRecorder
+    kept: KeptOffer = field(default_factory=KeptOffer)
+    """Of tables with the same tools, those of a thread's turns."""
 
-    def declarations(self, model: ModelFeatures) -> list[JsonObject]:
-        """Declare what can be called now."""
-        return [declared for tool in self.tools for declared in tool.declarations(model)]
+    def offer(self, model: ModelFeatures, basis: object) -> ToolOffer:
+        """Declare what can be called now; the tools are asked when model or basis have changed.
 
-    def notes(self) -> list[str]:
-        """Return what the model is to know of the tools."""
-        return [note for tool in self.tools for note in tool.notes()]
+        `basis` is what they go by besides the model; see `ThreadContext.tool_basis`.
+        """
+        kept = self.kept
+        if kept.basis != (model, basis):
+            kept.offer = ToolOffer(
+                [declared for tool in self.tools for declared in tool.declarations(model)],
+                [note for tool in self.tools for note in tool.notes()],
+            )
+            kept.basis = model, basis
+        return kept.offer
 
     def may_overlap(self, call: RequestedCall) -> bool:
         """Whether the call may run beside others; one that no tool offers does nothing."""

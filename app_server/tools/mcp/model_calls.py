@@ -195,11 +195,6 @@ class McpCalls(TurnTool):
             return []
         return declare(servers.tools())
 
-    def notes(self) -> Sequence[str]:
-        """Return what extensions say of their tools."""
-        names = self.servers.tools().raw_names
-        return self.context.extensions.in_turns.instructions(self.context.servers.context(), names)
-
     def offers(self, call: RequestedCall) -> bool:
         """Whether a server has the tool, also one that the model was not shown."""
         return call.kind == "function" and self._find(call) is not None

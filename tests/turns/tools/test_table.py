@@ -1,6 +1,7 @@
 """From a call of a model to what it reads, whatever the call is."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -110,7 +111,29 @@ async def test_a_call_that_no_tool_offers_is_answered() -> None:
     }
 
 
+def test_tools_are_asked_again_when_model_or_basis_change() -> None:
+    asked: list[ModelFeatures] = []
+
+    class Counted(Repeat):
+        def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
+            asked.append(model)
+            return super().declarations(model)
+
+    tools = replace(table(), tools=[Counted()])
+    model = ModelFeatures()
+    first = tools.offer(model, ["a"])
+    assert tools.offer(model, ["a"]) == first
+    assert asked == [model]
+    # The table of the next turn has other objects and the same offer.
+    assert replace(tools, tools=[Counted()]).offer(model, ["a"]) == first
+    assert asked == [model]
+    other = ModelFeatures(freeform_patch=True)
+    tools.offer(other, ["a"])
+    tools.offer(other, ["b"])
+    assert asked == [model, other, other]
+
+
 def test_declarations_follow_the_model() -> None:
     models = [ModelFeatures(freeform_patch=freeform) for freeform in (False, True)]
-    kinds = [table().declarations(model)[0]["type"] for model in models]
+    kinds = [table().offer(model, None).declarations[0]["type"] for model in models]
     assert kinds == ["function", "custom"]
