@@ -340,8 +340,8 @@ class EnvironmentMessages:
         Raises:
             OSError: the disk refused.
         """
-        settings = self._context.log.state.in_force
-        if self._sent_settings is not None and _place(self._sent_settings) == _place(settings):
+        settings, sent = self._context.log.state.in_force, self._sent_settings
+        if sent is settings or (sent is not None and _place(sent) == _place(settings)):
             return
         items: Sequence[JsonObject] = await self.news(settings)
         if items:

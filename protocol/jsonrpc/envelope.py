@@ -186,11 +186,9 @@ def render_request(
     jsonrpc: bool = False,
     experimental: bool = True,
 ) -> str:
-    """Write a request of ours to a client."""
+    """Write a request of ours to a client; no method of ours has a character to escape."""
     body = render_value(params, experimental)
-    return (
-        f'{_PREFIX[jsonrpc]}"method":{_render(method)},"id":{_render(request_id)},"params":{body}}}'
-    )
+    return f'{_PREFIX[jsonrpc]}"method":"{method}","id":{_render(request_id)},"params":{body}}}'
 
 
 def render_notification(
@@ -204,11 +202,12 @@ def render_notification(
 ) -> str:
     """Write a notification; `emitted_at_ms` is Unix milliseconds and travels beside `params`.
 
-    So does `seq`, the number of the event in the stream of its thread.
+    So does `seq`, the number of the event in the stream of its thread. No method of ours has a
+    character to escape.
     """
     body = render_value(params, experimental)
     numbers = f'"emittedAtMs":{emitted_at_ms}' + ("" if seq is None else f',"seq":{seq}')
-    return f'{_PREFIX[jsonrpc]}"method":{_render(method)},"params":{body},{numbers}}}'
+    return f'{_PREFIX[jsonrpc]}"method":"{method}","params":{body},{numbers}}}'
 
 
 _NO_THREAD = '"threadId":""'

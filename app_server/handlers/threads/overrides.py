@@ -150,6 +150,26 @@ def ignored_text(
     )
 
 
+NOTHING_CHOSEN = Overrides()
+
+NO_SETTINGS = frozenset(
+    {
+        "thread_id",
+        "input",
+        "client_user_message_id",
+        "turn_trigger",
+        "parent_turn_id",
+        "responsesapi_client_metadata",
+        "responsesapi_client_metadata_patch",
+        "additional_context",
+        "service_tier_for_turn",
+        "output_schema",
+        "mcp_meta_by_server",
+    }
+)
+"""Members of `turn/start` that choose no setting, and are taken whatever they say."""
+
+
 async def turn_overrides(
     services: Services, params: TurnStartParams | ThreadSettingsUpdateParams
 ) -> Overrides:
@@ -159,6 +179,8 @@ async def turn_overrides(
         RpcError: a value makes no sense, or not together with another.
         ConfigError: there is no such permission profile.
     """
+    if params.model_fields_set <= NO_SETTINGS:
+        return NOTHING_CHOSEN
     refuse_not_built(params)
     if params.permissions is not None and params.sandbox_policy is not None:
         raise _not_together("permissions", "sandboxPolicy")
@@ -232,8 +254,11 @@ def chosen_settings(
     Raises:
         SettingNotAllowed: an administrator does not allow what the client chose.
     """
-    chosen = with_overrides(settings, overrides, NOTHING_CONFIGURED)
-    refuse_overrides(overrides, chosen, requirements)
+    if overrides is NOTHING_CHOSEN:
+        chosen = settings
+    else:
+        chosen = with_overrides(settings, overrides, NOTHING_CONFIGURED)
+        refuse_overrides(overrides, chosen, requirements)
     if without_tier:
         chosen = chosen.model_copy(update={"service_tier": None})
     return with_required(chosen, requirements)

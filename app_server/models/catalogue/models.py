@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from importlib import resources
 from typing import Protocol, TypeAlias
 
@@ -163,9 +164,13 @@ def find_entry(model: str) -> CatalogueEntry | None:
 
 def features_of(model: str, provider: Provider | None) -> ModelFeatures:
     """Return what a model can do at a provider; of an unknown one, what is safe to assume."""
+    return served_by(_catalogued(model), provider)
+
+
+@lru_cache(maxsize=64)
+def _catalogued(model: str) -> ModelFeatures:
     entry = find_entry(model)
-    features = ModelFeatures(name=model) if entry is None else entry.features(model)
-    return served_by(features, provider)
+    return ModelFeatures(name=model) if entry is None else entry.features(model)
 
 
 # Model lists of providers: the answer to `GET BASE_URL/models`, in the forms in use.

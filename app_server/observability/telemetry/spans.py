@@ -6,8 +6,7 @@ Source: docs/operations.md, "Traces and metrics".
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from types import TracebackType
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -24,25 +23,17 @@ class Span(Protocol):
         """Say that it failed, by a word that is no text of an error."""
 
 
-class _NoSpan:
+class _NoSpan(nullcontext["_NoSpan"]):
     """Span that is not exported."""
+
+    def __init__(self) -> None:
+        super().__init__(self)
 
     def set(self, **attributes: "Attribute | None") -> None:
         """Ignore an attribute."""
 
     def fail(self, kind: str) -> None:
         """Ignore a failure."""
-
-    def __enter__(self) -> "_NoSpan":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        failure: BaseException | None,
-        place: TracebackType | None,
-    ) -> None:
-        pass
 
 
 _NO_SPAN = _NoSpan()
