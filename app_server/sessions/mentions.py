@@ -34,17 +34,10 @@ class NamedByInput:
 
     plugins: Sequence[NamedPlugin] = ()
     """Plugins to describe to the model, once it is known which tools they have."""
-    plugin_ids: frozenset[str] = frozenset()
-    """Plugins of which at least a skill was named."""
-    servers: frozenset[str] = frozenset()
-    """Raw names of MCP servers."""
+    wanted_servers: WantedServers = field(default_factory=WantedServers)
+    """Servers that the first request of the turn waits for."""
     skills: SkillNames = field(default_factory=SkillNames)
     """Names that may be those of skills of MCP servers."""
-
-    @property
-    def wanted_servers(self) -> WantedServers:
-        """Servers that the first request of the turn waits for."""
-        return WantedServers(self.servers, self.plugin_ids, with_skills=bool(self.skills))
 
 
 NOTHING_NAMED = NamedByInput()
@@ -72,15 +65,14 @@ class InputMentions:
         servers = [
             path.removeprefix(SERVER_SCHEME) for path in paths if path.startswith(SERVER_SCHEME)
         ]
-        return NamedByInput(
-            plugins=plugins,
-            plugin_ids=frozenset(
-                {plugin.id for plugin in plugins}
-                | {one.plugin_id for one in skills if one.plugin_id is not None}
-            ),
-            servers=frozenset(servers),
-            skills=self.skills.elsewhere(user_input) if reads_skills else SkillNames(),
+        elsewhere = self.skills.elsewhere(user_input) if reads_skills else SkillNames()
+        # Of a plugin, it is enough that one of its skills was named.
+        plugin_ids = {plugin.id for plugin in plugins}
+        plugin_ids |= {one.plugin_id for one in skills if one.plugin_id is not None}
+        wanted = WantedServers(
+            frozenset(servers), frozenset(plugin_ids), with_skills=bool(elsewhere)
         )
+        return NamedByInput(plugins, wanted, elsewhere)
 
     async def add_messages(self, recorder: TurnRecorder, named: NamedByInput) -> None:
         """Send the model what was named and is known now, behind the input.

@@ -522,8 +522,9 @@ class Turn(RunningTurn):
         named = self._given.named
         for _ in range(MAX_REQUESTS):
             await context.servers.before_request(named.wanted_servers)
-            await turns.mentions.add_messages(self.recorder, named)
-            named = NOTHING_NAMED
+            if named is not NOTHING_NAMED:
+                await turns.mentions.add_messages(self.recorder, named)
+                named = NOTHING_NAMED
             await turns.environment.add_changes()
             await self._take_pending_input()
             response = await exchange.respond()

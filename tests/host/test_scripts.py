@@ -8,7 +8,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from app_server.host.commands.spawning import Spawner, SpawnerGone
+from app_server.host.commands.local_commands import Spawner, SpawnerGone
 from app_server.host.reaper import Reaper
 from app_server.host.sandbox.linux.process_limits import ServerGroup
 from app_server.host.scripts import end_script, start_script

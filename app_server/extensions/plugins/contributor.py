@@ -5,9 +5,12 @@ servers are resolved. Light: what reads plugins is imported with the first of th
 Source: docs/plugins.md, "A plugin", "MCP servers"; docs/hooks.md, "Hooks of plugins".
 """
 
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -20,19 +23,16 @@ from app_server.extensions.contract.registration import (
     RuntimeMetadata,
     Tier,
 )
+from app_server.extensions.hooks.definition import Declaration, HookedPlugin
+from app_server.extensions.plugins.file_members import read_object, relative_path
 from app_server.extensions.plugins.store import PluginStore
+from app_server.runtime.files.opening import BrokenFiles
 from app_server.runtime.loader import load_from_worker
 
 if TYPE_CHECKING:
     from app_server.extensions.plugins.manifest import Plugin
     from app_server.extensions.plugins.selected_roots import SelectedRoot
-import re
-from functools import partial
-from pathlib import Path
 
-from app_server.extensions.hooks.definition import Declaration, HookedPlugin
-from app_server.extensions.plugins.file_members import read_object, relative_path
-from app_server.runtime.files.opening import BrokenFiles
 
 MAX_PROBLEMS = 64
 """Of the folders of one thread that are named."""

@@ -49,6 +49,7 @@ from protocol.turns.approvals import (
 )
 from protocol.turns.auto_review import CommandGuardianApprovalReviewAction
 from protocol.turns.items import CommandAction
+from protocol.turns.policy import AskForApproval
 
 METHOD = "item/commandExecution/requestApproval"
 
@@ -129,6 +130,10 @@ class CommandApprovals:
     _remembered: dict[_Key, None] = field(default_factory=dict, init=False)
     _learned: list[PrefixRule] = field(default_factory=list, init=False)
     """Rules that could not be written to the disk."""
+    _last: tuple[tuple[CommandFacts, AskForApproval, EffectivePolicy, Rules], Verdict] | None = (
+        field(default=None, init=False)
+    )
+    """The verdict on the command that was checked last, and what it followed from."""
 
     async def check(self, request: CommandRequest) -> Verdict:
         """Return whether a command runs, has to be asked about, or is refused.
@@ -145,11 +150,15 @@ class CommandApprovals:
             is_trusted=policy == "untrusted" and await self._is_trusted(request),
         )
         given = facts, policy, request.sandbox_policy, await self._rules()
-        if len(facts.script.text) <= MAX_INLINE_BYTES:
+        if self._last is not None and self._last[0] == given:
+            # As when a command was asked about, and is allowed.
+            verdict = self._last[1]
+        elif len(facts.script.text) <= MAX_INLINE_BYTES:
             verdict = verdict_on(*given)
         else:
             # Hundreds of commands take tens of milliseconds.
             verdict = await anyio.to_thread.run_sync(verdict_on, *given)
+        self._last = given, verdict
         if (
             isinstance(verdict, NeedsApproval)
             and _key(request, sandboxed=verdict.sandboxed) in self._remembered
@@ -244,7 +253,8 @@ class CommandApprovals:
 
     async def _rules(self) -> Rules:
         rules = await self.rules.current()
-        return replace(rules, prefixes=(*rules.prefixes, *self._learned))
+        learned = self._learned
+        return replace(rules, prefixes=(*rules.prefixes, *learned)) if learned else rules
 
     async def _is_trusted(self, request: CommandRequest) -> bool:
         """Whether the user trusts a command's project; looked at only if one may run unasked."""

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from app_server.handlers.host.client_programs import DEFAULT_CAP
-from app_server.host.commands import spawning
+from app_server.host.commands import local_commands
 from app_server.host.programs import MAX_PROGRAMS
 from tests.support.event_loop.clock import LoopClock
 from tests.support.harness import REQUIREMENTS, WAIT_S, WireClient, claim, serve
@@ -325,7 +325,7 @@ async def test_a_program_is_confined_as_the_client_or_the_settings_say(tmp_path:
 async def test_programs_end_with_their_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spawning, "SPAWNER", QUICK_SPAWNER)
+    monkeypatch.setattr(local_commands, "SPAWNER", QUICK_SPAWNER)
     script = f"trap '' TERM; sleep 1000 & echo $! > {tmp_path}/pid; wait"
     async with serve(tmp_path) as served:
         async with served.client() as client:

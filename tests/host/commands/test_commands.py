@@ -10,9 +10,13 @@ from pathlib import Path
 import anyio
 import pytest
 
-from app_server.host.commands import local_commands, spawning
-from app_server.host.commands.local_commands import CommandLaunch, InputClosed, TerminalSize
-from app_server.host.commands.spawning import SpawnerGone
+from app_server.host.commands import local_commands
+from app_server.host.commands.local_commands import (
+    CommandLaunch,
+    InputClosed,
+    SpawnerGone,
+    TerminalSize,
+)
 from app_server.permissions.sandbox.policy import UNRESTRICTED
 from tests.support.files.fifos import write_fifo
 from tests.support.harness import WAIT_S
@@ -153,7 +157,7 @@ async def test_a_shell_at_a_terminal_ends_at_once_although_it_ignores_sigterm() 
 async def test_what_a_command_leaves_behind_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, leave: str, end: str
 ) -> None:
-    monkeypatch.setattr(spawning, "SPAWNER", QUICK_SPAWNER)
+    monkeypatch.setattr(local_commands, "SPAWNER", QUICK_SPAWNER)
     async with commands() as local, Holders(tmp_path).watch() as holders:
         line = HOLD + leave + ("\nexit 0" if end == "by itself" else "\nwait; sleep 1000")
         command = await local.start(
@@ -266,7 +270,7 @@ async def test_nothing_outlives_a_server_that_is_killed(tmp_path: Path) -> None:
 async def test_output_after_the_end_of_its_writers_parent_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spawning, "SPAWNER", PATIENT_SPAWNER)
+    monkeypatch.setattr(local_commands, "SPAWNER", PATIENT_SPAWNER)
     monkeypatch.setattr(local_commands, "TRAILING_S", WAIT_S)
     os.mkfifo(gate := tmp_path / "gate")
     async with commands() as local:

@@ -405,7 +405,7 @@ async def test_what_is_asked_to_end_has_time_for_its_last_output(
     victim: Victim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A busy machine may not say the last words sooner, or not read them.
-    monkeypatch.setattr("app_server.host.commands.spawning.SPAWNER", PATIENT_SPAWNER)
+    monkeypatch.setattr("app_server.host.commands.local_commands.SPAWNER", PATIENT_SPAWNER)
     monkeypatch.setattr("app_server.host.commands.local_commands.TRAILING_S", WAIT_S)
     script = 'trap "echo bye; exit 0" TERM; echo here; sleep 60 & wait'
     assert await at_terminal(victim, ("/bin/sh", "-c", script), [("here", b"")], tty=False) == (

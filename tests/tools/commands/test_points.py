@@ -21,7 +21,7 @@ from tests.support.turn_tools.command_points import (
 @pytest.fixture(autouse=True)
 def quick_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kill what ignores SIGTERM, as one of the commands does, after a moment."""
-    monkeypatch.setattr("app_server.host.commands.spawning.SPAWNER", QUICK_SPAWNER)
+    monkeypatch.setattr("app_server.host.commands.local_commands.SPAWNER", QUICK_SPAWNER)
 
 
 @claim("commands:cut-off")
