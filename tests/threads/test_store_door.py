@@ -14,11 +14,10 @@ from app_server.threads.files.history.history import FileHistory, FileHistoryRea
 from app_server.threads.files.index.listing import Listing
 from app_server.threads.files.ledger import Ledger
 from app_server.threads.files.operations import FileOperationLedger, FileOperations
-from app_server.threads.files.organization import FileOrganization
 from app_server.threads.files.repair import FileChecks
 from app_server.threads.files.servers import FileServers
 from app_server.threads.files.signals import FileSignals
-from app_server.threads.files.store import FileStore
+from app_server.threads.files.store import FileOrganization, FileStore
 from app_server.threads.files.writers import FileWriter
 from app_server.threads.history.pages import HistoryReader
 from app_server.threads.ledger import SignalLedger, SignalStore

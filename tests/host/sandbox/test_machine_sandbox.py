@@ -18,9 +18,8 @@ from app_server.host.commands.local_commands import CommandLaunch, LocalCommands
 from app_server.host.sandbox import machine_sandbox as module
 from app_server.host.sandbox.linux import process_limits
 from app_server.host.sandbox.linux import sandbox as linux
-from app_server.host.sandbox.linux.bubblewrap import MAX_MOUNTS
 from app_server.host.sandbox.linux.process_limits import limit_in_words
-from app_server.host.sandbox.linux.sandbox import Bubblewrap
+from app_server.host.sandbox.linux.sandbox import MAX_MOUNTS, Bubblewrap
 from app_server.host.sandbox.machine_sandbox import MachineSandbox
 from app_server.host.sandbox.wrapped_command import SandboxUnavailable
 from app_server.permissions.sandbox.policy import UNRESTRICTED, EffectivePolicy

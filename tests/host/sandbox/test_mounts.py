@@ -2,7 +2,7 @@
 
 import pytest
 
-from app_server.host.sandbox.linux.bubblewrap import (
+from app_server.host.sandbox.linux.sandbox import (
     FileSystemView,
     Kind,
     Mount,

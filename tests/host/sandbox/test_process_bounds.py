@@ -10,9 +10,13 @@ from pathlib import Path
 import pytest
 
 from app_server.host.sandbox.linux import process_limits
-from app_server.host.sandbox.linux.bubblewrap import PRIVATE_FOLDER_BYTES, SHARED_MEMORY_BYTES
 from app_server.host.sandbox.linux.process_limits import bound_of_pids, limit_in_words
-from app_server.host.sandbox.linux.sandbox import PROGRAM, Bubblewrap
+from app_server.host.sandbox.linux.sandbox import (
+    PRIVATE_FOLDER_BYTES,
+    PROGRAM,
+    SHARED_MEMORY_BYTES,
+    Bubblewrap,
+)
 from app_server.host.sandbox.machine_sandbox import MachineSandbox
 from app_server.permissions.sandbox.policy import EffectivePolicy
 from tests.support.harness import claim

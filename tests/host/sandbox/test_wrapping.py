@@ -12,11 +12,16 @@ import pytest
 
 from app_server.host.sandbox import machine_sandbox as launchers
 from app_server.host.sandbox import wrapped_command
-from app_server.host.sandbox.linux import bubblewrap as mounting
 from app_server.host.sandbox.linux import placeholders
-from app_server.host.sandbox.linux.bubblewrap import MAX_MOUNTS, TooManyMounts, mounts
+from app_server.host.sandbox.linux import sandbox as mounting
 from app_server.host.sandbox.linux.placeholders import Placeholder, PlaceholderRecords
-from app_server.host.sandbox.linux.sandbox import PROGRAM, Bubblewrap
+from app_server.host.sandbox.linux.sandbox import (
+    MAX_MOUNTS,
+    PROGRAM,
+    Bubblewrap,
+    TooManyMounts,
+    mounts,
+)
 from app_server.host.sandbox.linux.seccomp import ARCHITECTURES, Sockets, seccomp_filter
 from app_server.host.sandbox.machine_sandbox import MachineSandbox
 from app_server.host.sandbox.macos import PROGRAM as SANDBOX_EXEC

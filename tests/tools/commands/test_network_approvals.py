@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from app_server.clients.mcp_front.questions import command_params
-from app_server.host.proxy import http, socks
+from app_server.host.proxy import server as proxy_server
 from app_server.host.proxy.upstream import ProxyBounds, Streams
 from app_server.models.prompt.environment_context import PROXIED
 from app_server.permissions.network import NetworkPolicy, Target
@@ -39,8 +39,7 @@ async def internet(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
         async def connect(target: Target, policy: NetworkPolicy, bounds: ProxyBounds) -> Streams:
             return await asyncio.open_connection("127.0.0.1", port)
 
-        monkeypatch.setattr(http, "connect", connect)
-        monkeypatch.setattr(socks, "connect", connect)
+        monkeypatch.setattr(proxy_server, "connect", connect)
         yield
 
 

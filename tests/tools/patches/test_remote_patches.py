@@ -8,7 +8,7 @@ import anyio.to_thread
 import pytest
 
 from app_server.host.exec import protocol as exec_protocol
-from app_server.host.exec.server import files as server_files
+from app_server.host.exec.server import server as exec_server
 from app_server.patch.plan import Plan
 from app_server.patch.write import write_plan
 from app_server.runtime.machine import machine_name
@@ -264,7 +264,7 @@ async def test_the_next_server_ends_the_item_of_a_patch_that_was_being_written_t
         write_plan(plan, token)
         written.set()
 
-    monkeypatch.setattr(server_files, "write_plan", slowly)
+    monkeypatch.setattr(exec_server, "write_plan", slowly)
     folder, home = tmp_path / "work", tmp_path / "home"
     folder.mkdir()
     (folder / "a.txt").write_text("hello\n")
@@ -306,7 +306,7 @@ async def test_what_is_too_large_for_a_connection_is_refused(
 ) -> None:
     async with workspace_there(tmp_path) as work:
         with monkeypatch.context() as patched:
-            patched.setattr(server_files, "MAX_PLAN_BYTES", 300)
+            patched.setattr(exec_server, "MAX_PLAN_BYTES", 300)
             assert await work.apply(ADD) == [END]
         assert "too large for another environment" in work.output()
         monkeypatch.setattr("app_server.host.exec.client.remote_patch.MAX_PATCH_BYTES", 50)

@@ -1,20 +1,26 @@
 """The exec server: runs processes for the clients that connect to it.
 
-Whoever connects may run anything this user may. So web pages are refused, a token is compared
-where one is set, other users of the machine are refused where none is, and a client that goes takes
-its processes with it.
-Source: docs/environments.md.
+Whoever connects may run anything this user may. So web pages are refused, a token is compared where
+one is set, other users of the machine are refused where none is, and a client that goes takes its
+processes with it. From top to bottom: files, which are read as a sandbox policy lets them be and
+patched once the client allows it; a process between its pipes and the client's connection, where
+neither side holds more than a window of a stream; the clients.
+Source: docs/environments.md, "The exec protocol"; docs/tools.md, "Patches".
 """
 
+import asyncio
+import contextlib
+import errno
 import hmac
 import http
 import logging
-from collections.abc import AsyncIterator, Mapping
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import anyio
 import anyio.abc
@@ -30,28 +36,48 @@ from app_server.host.commands.local_commands import LocalCommands
 from app_server.host.commands.shell import default_shell
 from app_server.host.exec.protocol import (
     BUSY,
+    CHUNK_BYTES,
+    CREDIT_BYTES,
     INVALID,
     MAX_FRAME_BYTES,
+    MAX_PATCH_BYTES,
+    MAX_PLAN_BYTES,
     NOT_FOUND,
     START_FAILED,
+    TOO_LARGE,
     VERSION,
+    WINDOW_BYTES,
     ProtocolBroken,
+    line_of,
+    pack,
     parse,
+    plan_line,
     read_params,
     render,
     unpack,
 )
-from app_server.host.exec.server.children import ServedChild, open_tunnel
-from app_server.host.exec.server.commands import run_command
-from app_server.host.exec.server.files import read_file, run_patch
-from app_server.host.exec.server.relay import Child, Relay
-from app_server.host.processes import LocalProcesses
-from app_server.permissions.sandbox.roots import MachinePaths, read_machine_paths
+from app_server.host.exec.server.children import ServedChild, TunnelChild, open_tunnel, serving
+from app_server.host.exec.server.commands import CommandChild, effective_policy_there, run_command
+from app_server.host.processes import LocalProcess, LocalProcesses
+from app_server.patch.parse import EmptyPatch, NotApplicable, NotWritten, PatchFailed, parse_patch
+from app_server.patch.plan import Plan, plan_patch
+from app_server.patch.write import new_token, write_plan
+from app_server.permissions.readable import parts_of, readable, reads_everything
+from app_server.permissions.sandbox.policy import EffectivePolicy, Ruling, resolved
+from app_server.permissions.sandbox.roots import MachinePaths, RootChanged, read_machine_paths
 from app_server.runtime.counted_warnings import warn_counted
+from app_server.runtime.files.reaching import NOT_A_FILE, Allows, NotReached, open_file
 from app_server.runtime.http.listening import AcceptedSockets, CountedConnection
 from app_server.runtime.http.peer_user import refusal_of_stranger
 from app_server.runtime.launch import Launch
-from protocol.exec.files import FileOpenParams, PatchStartParams
+from protocol.exec.files import (
+    FileOpenParams,
+    PatchAllowed,
+    PatchPlanned,
+    PatchStartParams,
+    PatchText,
+    PatchWritten,
+)
 from protocol.exec.processes import (
     CommandStartParams,
     ConnectionOpenParams,
@@ -60,12 +86,261 @@ from protocol.exec.processes import (
     ExecInitializeResponse,
     ExecMessage,
     ProcessCreditParams,
+    ProcessExitedParams,
     ProcessParams,
     ProcessStartParams,
     ProcessStartResponse,
+    StreamName,
 )
 from protocol.jsonrpc.errors import ErrorObject
 from protocol.model import JsonObject
+
+NUMBERS: Mapping[str, int] = {os.strerror(errno.ENOENT): errno.ENOENT, NOT_A_FILE: errno.EINVAL}
+"""The `errno` by text of the errors that a client has to tell from others."""
+
+
+@asynccontextmanager
+async def read_file(
+    params: FileOpenParams, machine_paths: MachinePaths
+) -> AsyncIterator[ServedChild]:
+    """Print a regular file for as long as the context lasts; it is read as it is taken.
+
+    Raises:
+        OSError: it is not there, is something else, or may not be read.
+    """
+    file = await anyio.to_thread.run_sync(_open, params, machine_paths)
+
+    async def work(child: ServedChild) -> None:
+        while chunk := await anyio.to_thread.run_sync(file.read, CHUNK_BYTES):
+            await child.print(chunk)
+
+    try:
+        async with serving(work) as child:
+            child.size = os.fstat(file.fileno()).st_size
+            yield child
+    finally:
+        file.close()
+
+
+def _open(params: FileOpenParams, machine_paths: MachinePaths) -> BinaryIO:
+    try:
+        return open_file(params.path, _allows(params, machine_paths))
+    except RootChanged as exc:
+        raise OSError(str(exc)) from None
+    except NotReached as exc:
+        text = str(exc)
+        number = NUMBERS.get(text)
+        raise (OSError(text) if number is None else OSError(number, text)) from None
+
+
+def _allows(params: FileOpenParams, machine_paths: MachinePaths) -> Allows:
+    sandbox_policy = effective_policy_there(params, None, machine_paths)
+    ruling = Ruling(resolved(sandbox_policy))
+    given = params.profile
+    if given is None or reads_everything(given.profile):
+        return lambda real: ruling.access(real) != "none"
+    rules = readable(given.profile, given.cwd)
+    return lambda real: ruling.access(real) != "none" and rules.allows(parts_of(real))
+
+
+@asynccontextmanager
+async def run_patch(
+    params: PatchStartParams, machine_paths: MachinePaths
+) -> AsyncIterator[ServedChild]:
+    """Serve one patch while the context lasts; a write that has begun is finished.
+
+    Raises:
+        OSError: a root is not absolute.
+    """
+    sandbox_policy = effective_policy_there(params, params.cwd, machine_paths)
+
+    async def work(child: ServedChild) -> None:
+        request = await child.input.readline()
+        plan, line = await anyio.to_thread.run_sync(_plan, request, params.cwd, sandbox_policy)
+        await child.print(line)
+        if plan is None or not _is_allowed(await child.input.readline()):
+            return
+        with anyio.CancelScope(shield=True):
+            written = await anyio.to_thread.run_sync(_write, plan)
+        await child.print(line_of(written))
+
+    async with serving(work, MAX_PATCH_BYTES) as child:
+        yield child
+
+
+def _plan(request: bytes, cwd: str, sandbox_policy: EffectivePolicy) -> tuple[Plan | None, bytes]:
+    try:
+        text = PatchText.model_validate_json(request).patch
+        plan = plan_patch(parse_patch(text), cwd, sandbox_policy)
+        line = plan_line(plan)
+        if len(line) > MAX_PLAN_BYTES:
+            raise NotApplicable(TOO_LARGE)
+    except ValidationError:
+        return None, line_of(PatchPlanned(failure="this is no patch"))
+    except PatchFailed as exc:
+        failed = PatchPlanned(failure=str(exc), is_empty=isinstance(exc, EmptyPatch))
+        return None, line_of(failed)
+    return plan, line
+
+
+def _is_allowed(line: bytes) -> bool:
+    try:
+        return PatchAllowed.model_validate_json(line).write
+    except ValidationError:
+        # The client has gone on without it, which it says by ending the input.
+        return False
+
+
+def _write(plan: Plan) -> PatchWritten:
+    try:
+        write_plan(plan, new_token())
+    except NotWritten as exc:
+        return PatchWritten(failure=str(exc), changed=list(exc.changed or ()))
+    return PatchWritten()
+
+
+Child: TypeAlias = LocalProcess | CommandChild | ServedChild | TunnelChild
+
+EXIT_S = 0.1
+"""Seconds that a pipe's EOF waits for the process to exit, to go out in one message with it."""
+
+DRAIN_S = 2.0
+"""After the end of the process, for others that hold its pipes."""
+
+
+class _OutputStream:
+    """The send window of one output stream."""
+
+    def __init__(self) -> None:
+        self.credit = WINDOW_BYTES
+        self.reads = 0
+        self.is_reading = False
+        """Whether the pipe is waited for, and not the client."""
+        self.more = anyio.Event()
+        self.ended = anyio.Event()
+
+    def grant(self, count: int) -> None:
+        self.credit += count
+        if self.credit > WINDOW_BYTES:
+            raise ProtocolBroken("credit for more than was sent")
+        self.more.set()
+
+    async def ended_or_silent(self) -> None:
+        """Wait for the end of the stream, or until it has been silent for a while.
+
+        Time in which the client was waited for does not count: nothing of the process is lost.
+        """
+        while not self.ended.is_set():
+            reads, was_reading = self.reads, self.is_reading
+            with anyio.move_on_after(DRAIN_S):
+                await self.ended.wait()
+            if was_reading and self.is_reading and self.reads == reads:
+                return
+
+
+class Relay:
+    """One process, from its start to its end."""
+
+    def __init__(self, process_id: int, send: Callable[[str | bytes], Awaitable[None]]) -> None:
+        self._id = process_id
+        self._send = send
+        self.killed = anyio.Event()
+        self.child: Child | None = None
+        """The process; set before the client gets the answer to its start."""
+        self._streams = {"stdout": _OutputStream(), "stderr": _OutputStream()}
+        self._untaken = 0
+        self._input = anyio.Event()
+
+    def write(self, data: bytes) -> None:
+        """Queue input; never waits.
+
+        Raises:
+            ProtocolBroken: more than the window, or before the start was answered.
+        """
+        if self.child is None:
+            raise ProtocolBroken("input for a process that has not started")
+        self._untaken += len(data)
+        if self._untaken > WINDOW_BYTES:
+            raise ProtocolBroken("more input than was credited")
+        if not self.child.stdin.is_closing():
+            self.child.write(data)
+        self._input.set()
+
+    def close_stdin(self) -> None:
+        """End the input; queued input still reaches the process."""
+        if self.child is not None:
+            self.child.stdin.close()
+
+    def grant(self, stream: StreamName, count: int) -> None:
+        """Grant credit for more output.
+
+        Raises:
+            ProtocolBroken: more than was sent.
+        """
+        if stream == "stdin":
+            raise ProtocolBroken("credit for input")
+        self._streams[stream].grant(count)
+
+    async def run(self, child: Child) -> None:
+        """Relay until the process has ended and its output was sent, or it is to be killed."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._pump, "stdout", child.stdout, child.ended)
+            tasks.start_soon(self._pump, "stderr", child.stderr, child.ended)
+            tasks.start_soon(self._take_input, child)
+            tasks.start_soon(self._until_over, child)
+            await self.killed.wait()
+            tasks.cancel_scope.cancel()
+
+    async def send_end(self, returncode: int) -> None:
+        """Say how the process ended: the last that is said of it."""
+        was_signal = returncode < 0
+        params = ProcessExitedParams(
+            process_id=self._id,
+            exit_code=None if was_signal else returncode,
+            signal=-returncode if was_signal else None,
+        )
+        await self._send(render(method="process/exited", params=params))
+
+    async def _until_over(self, child: Child) -> None:
+        await child.ended.wait()
+        for output in self._streams.values():
+            await output.ended_or_silent()
+        self.killed.set()
+
+    async def _pump(
+        self, stream: StreamName, reader: asyncio.StreamReader, exited: anyio.Event
+    ) -> None:
+        output = self._streams[stream]
+        while True:
+            while not output.credit:
+                output.more = anyio.Event()
+                await output.more.wait()
+            output.is_reading = True
+            chunk = await reader.read(min(CHUNK_BYTES, output.credit))
+            output.is_reading = False
+            output.reads += 1
+            if not chunk:
+                break
+            output.credit -= len(chunk)
+            await self._send(pack(stream, self._id, chunk))
+        output.ended.set()
+        with anyio.move_on_after(EXIT_S):
+            await exited.wait()
+        if not exited.is_set():
+            await self._send(pack(stream, self._id, b""))
+
+    async def _take_input(self, child: Child) -> None:
+        while True:
+            await self._input.wait()
+            self._input = anyio.Event()
+            # A process that has closed its input loses the rest, as it would on this machine.
+            with contextlib.suppress(OSError):
+                await child.drain()
+            if self._untaken >= CREDIT_BYTES:
+                taken, self._untaken = self._untaken, 0
+                params = ProcessCreditParams(process_id=self._id, stream="stdin", bytes=taken)
+                await self._send(render(method="process/credit", params=params))
+
 
 logger = logging.getLogger(__name__)
 

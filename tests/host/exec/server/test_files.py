@@ -166,7 +166,7 @@ async def test_a_patch_that_is_not_allowed_is_not_written(
 
 @claim("environment:files")
 async def test_a_patch_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app_server.host.exec.server.files.MAX_PATCH_BYTES", 1000)
+    monkeypatch.setattr("app_server.host.exec.server.server.MAX_PATCH_BYTES", 1000)
     async with listening() as url, exec_client(url) as client:
         params = {"cwd": str(tmp_path), "roots": [], "sandboxPolicy": FULL}
         await client.call("patch/start", processId=1, **params)

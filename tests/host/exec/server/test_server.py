@@ -166,7 +166,7 @@ async def test_who_breaks_the_protocol_is_disconnected_with_the_reason(
 async def test_what_a_process_left_behind_is_kept_until_it_is_credited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app_server.host.exec.server.relay.DRAIN_S", 0.05)
+    monkeypatch.setattr("app_server.host.exec.server.server.DRAIN_S", 0.05)
     much = HOLD + "os.write(1, b'x' * 1_100_000)"
     held_open = "import os, signal\nif os.fork() == 0: signal.pause()"
     async with (

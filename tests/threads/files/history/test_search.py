@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from app_server.threads.files.history.history import ThreadSearch
 from app_server.threads.files.history.index import SLOTS, HistoryIndex
-from app_server.threads.files.history.search import ThreadSearch
 from app_server.threads.files.index.index import ThreadIndex
 from app_server.threads.files.writers import FileLog
 from app_server.threads.history.outlining import MAX_PAGES, PAGE_CHARS
@@ -126,8 +126,8 @@ def shelf(tmp_path: Path) -> Iterator[Shelf]:
 def test_any_part_of_what_was_said_is_found_however_often_it_was_said(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch, few_hits: int, some_hits: int
 ) -> None:
-    monkeypatch.setattr("app_server.threads.files.history.search.FEW_HITS", few_hits)
-    monkeypatch.setattr("app_server.threads.files.history.search.SOME_HITS", some_hits)
+    monkeypatch.setattr("app_server.threads.files.history.history.FEW_HITS", few_hits)
+    monkeypatch.setattr("app_server.threads.files.history.history.SOME_HITS", some_hits)
     for number, name in enumerate("abcde", start=1):
         shelf.put(name, number, *turn(number, f"the answer {name * 3}", "and 100% of Grüße"))
     everything = list("edcba")
@@ -148,8 +148,8 @@ def test_any_part_of_what_was_said_is_found_however_often_it_was_said(
 def test_terms_too_short_for_trigrams_are_found_wherever_they_stand(
     shelf: Shelf, monkeypatch: pytest.MonkeyPatch, first: int, trigrams: int
 ) -> None:
-    monkeypatch.setattr("app_server.threads.files.history.search.FIRST_THREADS", first)
-    monkeypatch.setattr("app_server.threads.files.history.search.MAX_TRIGRAMS", trigrams)
+    monkeypatch.setattr("app_server.threads.files.history.history.FIRST_THREADS", first)
+    monkeypatch.setattr("app_server.threads.files.history.history.MAX_TRIGRAMS", trigrams)
     texts = {
         "a": "Xyz stands first",
         "b": "in the mxydle",
