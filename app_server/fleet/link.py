@@ -2,16 +2,22 @@
 
 Requests have ids of the link's own. Answers get the client's id back, and requests of the node to
 the client an id of this node. What the node sends behind an answer stays behind it.
+
+Of an answer to `thread/resume`, which has 64 Mi characters at most, the thread is read in steps,
+between which others run: to parse it at once would hold the event loop, also in a worker thread.
 Source: docs/scale.md, "Requests for other nodes".
 """
 
 import asyncio
 import itertools
+import json
 import logging
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import anyio
 from pydantic_core import from_json, to_json
@@ -24,7 +30,6 @@ from app_server.fleet.catching_up import (
     DeliveredTurn,
     Mark,
 )
-from app_server.fleet.shown_thread import read_shown_thread
 from app_server.peer.node import NodeSocket, NodeUnreachable
 from app_server.rpc.context import ConnectionId, RequestContext
 from app_server.rpc.hub import Hub
@@ -33,6 +38,114 @@ from protocol.jsonrpc.envelope import Answer, Request, RequestId, split_messages
 from protocol.jsonrpc.errors import invalid_member
 from protocol.model import Json, JsonObject
 from protocol.threads.notifications import ServerRequestResolvedNotification
+
+STEP_CHARS = 64 * 1024
+"""Of a text that is read before others run; one turn without items, or one item, more."""
+
+_DECODE = json.JSONDecoder().raw_decode
+_OF_ITEM = ("id", "type", "status")
+
+
+class _Place:
+    """Place in a JSON text without spaces between tokens, as app-servers write it."""
+
+    def __init__(self, text: str, at: int) -> None:
+        self._text = text
+        self._at = at
+        self._yielded_at = at
+
+    def value(self) -> Any:
+        """Read the value that begins here."""
+        value, self._at = _DECODE(self._text, self._at)
+        return value
+
+    def members(self) -> Iterator[str]:
+        """Give the names of an object's members; each value is to be read before the next."""
+        for _ in self._parts("{", "}"):
+            name: str = self.value()
+            self._skip(":")
+            yield name
+
+    def elements(self) -> Iterator[None]:
+        """Give once for each element of an array, which is to be read before the next."""
+        yield from self._parts("[", "]")
+
+    def _parts(self, first: str, last: str) -> Iterator[None]:
+        self._skip(first)
+        is_over = self._is_at(last)
+        while not is_over:
+            yield
+            is_over = not self._is_at(",")
+            if not is_over:
+                self._skip(",")
+        self._skip(last)
+
+    def _is_at(self, token: str) -> bool:
+        return self._text.startswith(token, self._at)
+
+    def _skip(self, token: str) -> None:
+        if not self._is_at(token):
+            raise ValueError(f"no {token} at character {self._at}")
+        self._at += 1
+
+    async def let_others_run(self) -> None:
+        """Yield to the event loop if a step was read since the last time."""
+        if self._at - self._yielded_at >= STEP_CHARS:
+            self._yielded_at = self._at
+            await asyncio.sleep(0)
+
+
+async def read_shown_thread(text: str, at: int) -> tuple[str, list[JsonObject]]:
+    """Read the id of the thread in an answer, and its newest turn, if turns are shown.
+
+    The result begins at the character `at`. Of the items of the turn there are id, type and status.
+
+    Raises:
+        ValueError: this is no such answer.
+    """
+    place = _Place(text, at)
+    thread_id, turns = None, list[JsonObject]()
+    try:
+        for name in place.members():
+            if name != "thread":
+                place.value()
+                continue
+            for member in place.members():
+                if member == "turns":
+                    turns = await _newest(place)
+                elif member == "id":
+                    thread_id = place.value()
+                else:
+                    place.value()
+            # Nothing behind the thread is needed.
+            break
+    except RecursionError as exc:
+        raise ValueError("nested too deeply") from exc
+    if not isinstance(thread_id, str):
+        raise ValueError("an answer without a thread")
+    return thread_id, turns
+
+
+async def _newest(place: _Place) -> list[JsonObject]:
+    """Read an array of turns; the last one alone is kept."""
+    turns: list[JsonObject] = []
+    for _ in place.elements():
+        turn: JsonObject = {}
+        for name in place.members():
+            turn[name] = await _heads(place) if name == "items" else place.value()
+        turns = [turn]
+        await place.let_others_run()
+    return turns
+
+
+async def _heads(place: _Place) -> list[JsonObject]:
+    heads: list[JsonObject] = []
+    for _ in place.elements():
+        item = place.value()
+        heads.append({name: item[name] for name in _OF_ITEM if name in item})
+        await place.let_others_run()
+    return heads
+
 
 logger = logging.getLogger(__name__)
 

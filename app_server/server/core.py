@@ -1,12 +1,21 @@
 """Dispatch of requests, between listeners and services: loaded once clients can connect.
 
-Source: docs/architecture.md, "Life of a process".
+From top to bottom: the core; what is loaded ahead in the background, and the schedule of the
+garbage collector, which looks at everything only while there is no work (a collection stops every
+thread); the serving of the account's apps.
+
+Source: docs/architecture.md, "Life of a process"; docs/apps.md, "Accounts";
+https://docs.python.org/3/library/gc.html#gc.set_threshold.
 """
 
+import gc
+import logging
 import os
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Self
@@ -15,10 +24,18 @@ import anyio
 import anyio.abc
 
 from app_server import VERSION
+from app_server.accounts.account_errors import AccountError
+from app_server.accounts.accounts import Accounts
+from app_server.accounts.credentials import AuthState, Credentials
+from app_server.apps.account import FixedAccount
+from app_server.apps.lazy import LazyApps
 from app_server.config.effective import Configuration
 from app_server.config.values import ConfigError
+from app_server.extensions.contract.registry import ExtensionRegistry
 from app_server.handlers.services import Services
 from app_server.handlers.serving import find_handler
+from app_server.mcp.catalog.tables import read_mcp_settings
+from app_server.mcp.loading import load_client
 from app_server.models.catalogue.providers import chosen_provider
 from app_server.observability.telemetry.sending import sending
 from app_server.rpc.connection import Conversations
@@ -28,26 +45,31 @@ from app_server.rpc.hub import Hub
 from app_server.rpc.message_stream import MessageStream
 from app_server.rpc.operations import FindEffect, Operations
 from app_server.runtime.clock import STARTED_AT, SystemClock
-from app_server.runtime.loader import Lazy, load
-from app_server.server.apps import serve_apps
+from app_server.runtime.loader import RETRY_FIRST_S, RETRY_MOST_S, Lazy, load, load_module
 from app_server.server.blocking_context import in_worker
 from app_server.server.home import home_errors
 from app_server.server.listeners import Listener
 from app_server.server.services import Built, build_services
 from app_server.server.settings import Settings, Substitutes
 from app_server.server.settings_watch import SettingsWatch
-from app_server.server.start import (
-    build_first_types,
-    collect_when_idle,
-    load_client_if_used,
-    warm_up,
-)
 from app_server.sessions.registry import Sessions
 from app_server.threads.nodes import NodeSettings
 from app_server.threads.opening.stores import Stores, open_stores
 from app_server.threads.operations import Operation
 from app_server.threads.servers import ServerEntry
+from protocol.contract.specs import build_types
+from protocol.integrations.mcp import McpServerStatusUpdatedNotification
+from protocol.log.rollout import ItemCompleted, ThreadCreated, TurnCompleted
+from protocol.log.rollout import Settings as ThreadSettings
 from protocol.model import WireModel
+from protocol.threads.thread import Thread
+from protocol.turns.items import (
+    AgentMessageThreadItem,
+    ItemCompletedNotification,
+    ItemStartedNotification,
+    UserMessageThreadItem,
+)
+from protocol.turns.turn import Turn
 
 if TYPE_CHECKING:
     from app_server.fleet.news import ListNews
@@ -57,6 +79,9 @@ if TYPE_CHECKING:
     from app_server.handlers.server.config_problems import ConfigProblems
     from app_server.server.node import GroupNode
     from app_server.server.ownership import Ownership
+
+
+logger = logging.getLogger(__name__)
 
 CLOSE_S = 10.0
 
@@ -373,3 +398,225 @@ async def _find_config_problems(problems: "Lazy[ConfigProblems]") -> None:
 async def _cancel_when(event: anyio.Event, scope: anyio.CancelScope) -> None:
     await event.wait()
     scope.cancel()
+
+
+YOUNG = 1_000
+"""New objects before the youngest are looked at: less than 1 ms."""
+
+MIDDLE = 10
+"""Collections of the youngest before one of the middle generation: less than 5 ms."""
+
+NEVER = 2**31 - 1
+
+LOOK_S = 10.0
+"""Between two looks whether a collection of everything is due."""
+
+IDLE_SHARE = 0.02
+"""Of a core: a process that used less since the last look has no work."""
+
+DUE = 20
+"""Looks at the middle generation, after which one is due without work: 220,000 objects."""
+
+OVERDUE = 100
+"""The same for one that waits for nothing: 1,100,000 objects, about 100 MB."""
+
+
+def start_collecting() -> None:
+    """Look at what there is for the last time, and at what comes in small steps.
+
+    Modules and types live as long as the process. Done once, also where it runs several servers.
+    """
+    if gc.get_threshold()[2] == NEVER:
+        return
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG, MIDDLE, NEVER)
+
+
+async def collect_when_idle(look_s: float = LOOK_S) -> None:
+    """Collect everything now and then, if possible while there is no work; until cancelled."""
+    while True:
+        used_s, now_s = time.process_time(), time.monotonic()
+        await anyio.sleep(look_s)
+        share = (time.process_time() - used_s) / max(time.monotonic() - now_s, 1e-3)
+        if is_due(gc.get_count()[2], is_idle=share < IDLE_SHARE):
+            gc.collect()
+
+
+def is_due(looks: int, *, is_idle: bool) -> bool:
+    """Whether everything is to be collected after so many looks at the middle generation."""
+    return looks >= (DUE if is_idle else OVERDUE)
+
+
+async def warm_up(parts: Sequence[Callable[[], Awaitable[object]]]) -> None:
+    """Load the parts in their order, in the background.
+
+    What fails is tried again, after RETRY_FIRST_S and then twice as long each time up to
+    RETRY_MOST_S; whoever needs it sooner has it tried at once.
+    """
+    wait_s = RETRY_FIRST_S
+    while parts := [part for part in parts if not await _succeeds(part)]:
+        await anyio.sleep(wait_s)
+        wait_s = min(2 * wait_s, RETRY_MOST_S)
+    start_collecting()
+
+
+async def load_client_if_used(accounts: Accounts, configuration: Configuration) -> None:
+    """Import the client of MCP servers where some are configured."""
+    try:
+        await accounts.load()
+        mcp = read_mcp_settings(await configuration.read())
+    except ConfigError:
+        # Whoever starts a thread gets the error.
+        logger.debug("the configuration cannot be used yet")
+        return
+    if any(server.enabled for server in mcp.servers.values()):
+        await load_client()
+
+
+def build_first_types() -> None:
+    """Build the wire types that the first turn needs; for the importer's thread.
+
+    Validators are built at first use (protocol/model.py). Those with items of turns take 10 to 20
+    ms each, which would be the event loop's.
+    """
+    build_types(
+        Thread,
+        Turn,
+        UserMessageThreadItem,
+        AgentMessageThreadItem,
+        ItemStartedNotification,
+        ItemCompletedNotification,
+        McpServerStatusUpdatedNotification,
+        ThreadCreated,
+        ThreadSettings,
+        ItemCompleted,
+        TurnCompleted,
+    )
+
+
+async def _succeeds(part: Callable[[], Awaitable[object]]) -> bool:
+    try:
+        await part()
+    except Exception as exc:  # noqa: BLE001
+        # Nothing of what is loaded ahead may end the server.
+        logger.warning("something cannot be loaded yet: %s", exc)
+        return False
+    return True
+
+
+PAUSE_S = 60.0
+"""Seconds for which a renewed token is not renewed again when it is refused as well."""
+
+
+async def serve_apps(
+    apps: LazyApps,
+    registry: ExtensionRegistry,
+    accounts: Accounts,
+    configuration: Configuration,
+    *,
+    retry_first_s: float = RETRY_FIRST_S,
+) -> None:
+    """Serve apps until cancelled; without them the server goes on.
+
+    What fails is tried again, after `retry_first_s` and then twice as long each time up to
+    RETRY_MOST_S.
+    """
+    wait_s = retry_first_s
+    while True:
+        try:
+            await _run_apps(apps, registry, accounts, configuration)
+        except ConfigError as exc:
+            # The check of the configuration says so, and it may be corrected.
+            apps.give_up(exc)
+        except Exception as exc:
+            logger.exception("apps are not served")
+            apps.give_up(exc)
+        else:
+            apps.give_up()
+            return
+        await anyio.sleep(wait_s)
+        wait_s = min(2 * wait_s, RETRY_MOST_S)
+
+
+async def _run_apps(
+    apps: LazyApps,
+    registry: ExtensionRegistry,
+    accounts: Accounts,
+    configuration: Configuration,
+) -> None:
+    """Serve the apps from when there is a reason to."""
+    config = await configuration.read()
+    is_demo = config.view().at("apps_service").boolean("demo", default=False)
+    await accounts.load()
+    if not is_demo:
+        await apps.run(AppsAccount(accounts), registry)
+        return
+    # The demo is a client, above this package: it is named, not imported.
+    hosted = await load_module("app_server.clients.demo.hosted.endpoint")
+    endpoint = hosted.HostedEndpoint()
+    async with endpoint.serve():
+        account = FixedAccount(endpoint.token.get_secret_value(), endpoint.account_id)
+        await apps.run(account, registry, endpoint.base_url)
+
+
+@dataclass(frozen=True, slots=True)
+class SignIn:
+    """Credentials, and a number that grows with every sign-in and sign-out."""
+
+    credentials: Credentials | None
+    revision: int
+
+
+class AppsAccount:
+    """The AuthPort (app_server/apps/account.py) of the account that is signed in."""
+
+    def __init__(self, accounts: Accounts, now_s: Callable[[], float] = anyio.current_time) -> None:
+        self._accounts = accounts
+        self._now_s = now_s
+        self._replaced: str | None = None
+        self._pause_ends_s = 0.0
+
+    def current(self) -> SignIn:
+        """Return what holds now; never waits."""
+        return _sign_in(self._accounts.current())
+
+    def subscribe(self, listener: Callable[[SignIn], None], /) -> Callable[[], None]:
+        """Call a function at every change; returns what ends that."""
+        return self._accounts.subscribe(lambda state: listener(_sign_in(state)))
+
+    @property
+    def is_recent(self) -> bool:
+        """Whether `look` would return what is known, and look at nothing."""
+        return self._accounts.is_recent
+
+    async def look(self) -> SignIn:
+        """Return what holds, also when another process has changed it."""
+        return _sign_in(await self._accounts.look())
+
+    async def fresh(self) -> SignIn:
+        """Return the credentials, after renewing a token near its end if that can be done."""
+        return _sign_in(await self._accounts.fresh())
+
+    async def renewed(self, refused: str, /) -> SignIn:
+        """Have a token that a server refused renewed, unless that was done; see AuthPort.
+
+        What came for a refused token is left alone for PAUSE_S: a server that refuses every token
+        must not have the issuer asked with every request.
+        """
+        worn = self._accounts.current().credentials
+        is_paused = refused == self._replaced and self._now_s() < self._pause_ends_s
+        if worn is None or worn.token != refused or is_paused:
+            return self.current()
+        try:
+            found = (await self._accounts.replace(worn)).credentials
+        except AccountError as exc:
+            logger.warning("the token was not renewed: %s", exc)
+            found = worn
+        self._replaced = None if found is None else found.token
+        self._pause_ends_s = self._now_s() + PAUSE_S
+        return self.current()
+
+
+def _sign_in(state: AuthState) -> SignIn:
+    return SignIn(state.credentials, state.sign_in)

@@ -18,7 +18,7 @@ from app_server.apps.routes.backing import OUTDATED
 from app_server.apps.upstream.backend import AppsBackend
 from app_server.apps.upstream.bearer import Bearer
 from app_server.apps.upstream.outbound import Backend, BackendFailed, account_of
-from app_server.server.apps import PAUSE_S, AppsAccount
+from app_server.server.core import PAUSE_S, AppsAccount
 from tests.support.accounts.account import NOW_MS, accounts, keep
 from tests.support.accounts.issuer_peer import IssuerPeer, make_jwt
 from tests.support.apps.chatgpt_peer import ChatgptPeer

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from app_server.clients.demo import fleet_scenario
-from app_server.clients.demo.postgresql import NOT_FOUND, PROGRAMS, find_programs
+from app_server.clients.demo.fleet_scenario import NOT_FOUND, PROGRAMS, find_programs
 from app_server.clients.demo.transcript import NotInstalled, Transcript, run_demo
 from tests.support.harness import claim, environment_without
 from tests.support.host.programs import wait_until_gone

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app_server.fleet.shown_thread import STEP_CHARS, read_shown_thread
+from app_server.fleet.link import STEP_CHARS, read_shown_thread
 
 ITEM = {
     "type": "mcpToolCall",

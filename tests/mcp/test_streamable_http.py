@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from app_server.mcp_wire.http import listener, remote
+from app_server.mcp_wire.http import remote, transport
 from tests.support.harness import (
     claim,
     serve,
@@ -26,7 +26,7 @@ from tests.support.mcp_peers.calls import (
 async def test_a_server_behind_a_url_is_called_like_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, json_response: bool, protocol: str
 ) -> None:
-    monkeypatch.setattr(listener, "MAX_MESSAGE_BYTES", 100_000)
+    monkeypatch.setattr(transport, "MAX_MESSAGE_BYTES", 100_000)
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("X_TEST", "from the environment")
     async with http_peer(json_response=json_response) as (url, requests):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from app_server.mcp_wire.http.listener import EventStream, Inbox
+from app_server.mcp_wire.http.transport import EventStream, Inbox
 from app_server.runtime.loop_share import LoopShare
 from tests.support.event_loop.turns import counted_turns
 

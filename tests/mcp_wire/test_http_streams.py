@@ -13,12 +13,11 @@ import anyio
 import httpx2
 import pytest
 
-from app_server.mcp_wire.http import listener, remote, transport
+from app_server.mcp_wire.http import remote, transport
 from app_server.mcp_wire.http.exchange import BodyBroken, HttpRequest, Unreachable
-from app_server.mcp_wire.http.listener import MAX_WAITING, Inbox
 from app_server.mcp_wire.http.remote import RemoteSender
 from app_server.mcp_wire.http.session import Session
-from app_server.mcp_wire.http.transport import HttpMessageSink, open_http
+from app_server.mcp_wire.http.transport import MAX_WAITING, HttpMessageSink, Inbox, open_http
 from app_server.mcp_wire.messages import (
     JSONRPCNotification,
     JSONRPCRequest,
@@ -140,7 +139,7 @@ NOTE = b'{"jsonrpc": "2.0", "method": "notifications/progress"}'
 async def test_every_response_becomes_an_answer(
     monkeypatch: pytest.MonkeyPatch, answer: Answer, heard: Any
 ) -> None:
-    monkeypatch.setattr(listener, "MAX_MESSAGE_BYTES", 1000)
+    monkeypatch.setattr(transport, "MAX_MESSAGE_BYTES", 1000)
     peer = WebPeer(answers={"tools/call": [answer]})
     async with opened(peer) as ends:
         expected = json.loads(json.dumps(heard).replace("{url}", peer.url))
@@ -212,7 +211,7 @@ async def test_the_stream_of_a_session_is_taken_up_where_it_ended() -> None:
 
 
 async def test_a_server_without_a_stream_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listener, "RETRY_S", 0)
+    monkeypatch.setattr(transport, "RETRY_S", 0)
     peer = WebPeer(answers={"GET": [Answer(405)]})
     async with opened(peer) as ends:
         for number in range(1, 6):

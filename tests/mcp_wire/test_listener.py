@@ -10,9 +10,15 @@ import httpx2
 import pytest
 
 from app_server.mcp_wire.http.exchange import HttpRequest, Unreachable
-from app_server.mcp_wire.http.listener import MAX_WAITING, PIECE_BYTES, EventStream, Inbox, Listener
 from app_server.mcp_wire.http.refusals import encoding
 from app_server.mcp_wire.http.session import Session
+from app_server.mcp_wire.http.transport import (
+    MAX_WAITING,
+    PIECE_BYTES,
+    EventStream,
+    Inbox,
+    Listener,
+)
 from app_server.mcp_wire.messages import MAX_MESSAGE_BYTES
 from app_server.runtime.http.event_stream import EventTooLarge
 from app_server.runtime.loop_share import LoopShare

@@ -12,7 +12,7 @@ from app_server.accounts.accounts import Accounts
 from app_server.apps.lazy import LazyApps
 from app_server.config.effective import ConfigSources, Configuration
 from app_server.extensions.contract.registry import ExtensionRegistry
-from app_server.server import apps
+from app_server.server import core
 from tests.support.harness import REQUIREMENTS, WAIT_S
 
 
@@ -47,7 +47,7 @@ async def test_apps_are_served_once_the_settings_are_corrected(
     with anyio.fail_after(WAIT_S):
         async with anyio.create_task_group() as tasks:
             accounts = Accounts(tmp_path, settings, lambda: 0)
-            soon = partial(apps.serve_apps, retry_first_s=0.01)
+            soon = partial(core.serve_apps, retry_first_s=0.01)
             tasks.start_soon(soon, watched, ExtensionRegistry(), accounts, configuration)
             await watched.given_up.wait()
             demands.unlink()

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import anyio
 import pytest
 
-from app_server.server.start import (
+from app_server.server.core import (
     DUE,
     NEVER,
     OVERDUE,

@@ -11,7 +11,7 @@ import pkgutil
 import app_server.cli.entry
 import app_server.cli.serve
 import protocol
-from app_server.server.start import build_first_types
+from app_server.server.core import build_first_types
 
 for package in (app_server, protocol):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):

@@ -12,9 +12,9 @@ import pytest
 from app_server.config.values import Config
 from app_server.mcp.catalog.tables import broken_servers, read_mcp_settings
 from app_server.mcp.servers import pool as pool_module
+from app_server.mcp.servers.pool import ToolCache
 from app_server.mcp.servers.server_set import STARTS_AT_ONCE
 from app_server.mcp.servers.status import cached_at_ms
-from app_server.mcp.servers.tool_cache import ToolCache
 from app_server.mcp.tools.listing import Listing
 from tests.support.clients.lean import lean_client
 from tests.support.harness import WAIT_S, Served, WireClient, claim, serve, stdio_server
