@@ -16,12 +16,11 @@ from app_server.sessions.environment_messages import (
     ThreadSkills,
 )
 from app_server.sessions.input import ClientInput, SignalInbox, ThreadQueue
-from app_server.sessions.mentions import InputMentions
+from app_server.sessions.mentions import InputMentions, SkillServers
 from app_server.sessions.out_of_band import OutOfBandElicitations
 from app_server.sessions.settings import Overrides, with_overrides
-from app_server.sessions.skill_servers import SkillServers
 from app_server.sessions.turn import ThreadTurns
-from app_server.sessions.user_commands import UserCommands
+from app_server.sessions.user_shell import UserCommands
 from app_server.threads.log.live import LiveThread
 from app_server.turns.context import thread_context
 from app_server.turns.server_context import ServerContext

@@ -27,9 +27,8 @@ from app_server.observability.telemetry.spans import span, without_span
 from app_server.runtime.clock import Clock
 from app_server.sessions.code_review import CodeReview
 from app_server.sessions.environment_messages import EnvironmentMessages, with_skills
-from app_server.sessions.mentions import NOTHING_NAMED, InputMentions, NamedByInput
+from app_server.sessions.mentions import NOTHING_NAMED, InputMentions, NamedByInput, SkillServers
 from app_server.sessions.settings import of_review, of_turn, with_required
-from app_server.sessions.skill_servers import SkillServers
 from app_server.sessions.user_shell import UserCommand, UserShell
 from app_server.threads.budgets import BudgetsFailed
 from app_server.threads.failures import OwnershipLost

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from app_server.apps.routes.generation import Generation
-from app_server.clients.demo.hosted.tools import (
+from app_server.clients.demo.hosted.endpoint import (
     READS,
     WRITES,
     HostedConnector,

@@ -17,7 +17,7 @@ from app_server.apps.inventory.inventory import build_inventory
 from app_server.apps.inventory.names import allocate_routes
 from app_server.apps.routes.generation import Generation, GenerationPorts, open_generation
 from app_server.apps.upstream.sessions import UpstreamPool
-from app_server.clients.demo.hosted.tools import DAY_URI, QUESTIONS
+from app_server.clients.demo.hosted.endpoint import DAY_URI, QUESTIONS
 from protocol.model import JsonObject
 from tests.support.apps.files.peer import FolderEnvironment
 from tests.support.apps.hosted import Hosted, serve_hosted

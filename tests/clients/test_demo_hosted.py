@@ -16,8 +16,7 @@ from app_server.apps.inventory.inventory import build_inventory
 from app_server.apps.inventory.names import allocate_routes
 from app_server.apps.upstream.endpoint import apps_endpoint
 from app_server.apps.upstream.hosted_session import ElicitationBridge, HostedSession, open_session
-from app_server.clients.demo.hosted.endpoint import HostedEndpoint
-from app_server.clients.demo.hosted.tools import DAY_URI
+from app_server.clients.demo.hosted.endpoint import DAY_URI, HostedEndpoint
 from app_server.mcp_wire.errors import PeerError
 from protocol.model import JsonObject
 from tests.support.apps.hosted import Hosted, serve_hosted

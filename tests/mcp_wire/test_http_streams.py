@@ -16,8 +16,13 @@ import pytest
 from app_server.mcp_wire.http import remote, transport
 from app_server.mcp_wire.http.exchange import BodyBroken, HttpRequest, Unreachable
 from app_server.mcp_wire.http.remote import RemoteSender
-from app_server.mcp_wire.http.session import Session
-from app_server.mcp_wire.http.transport import MAX_WAITING, HttpMessageSink, Inbox, open_http
+from app_server.mcp_wire.http.transport import (
+    MAX_WAITING,
+    HttpMessageSink,
+    Inbox,
+    Session,
+    open_http,
+)
 from app_server.mcp_wire.messages import (
     JSONRPCNotification,
     JSONRPCRequest,

@@ -11,13 +11,13 @@ import pytest
 
 from app_server.mcp_wire.http.exchange import HttpRequest, Unreachable
 from app_server.mcp_wire.http.refusals import encoding
-from app_server.mcp_wire.http.session import Session
 from app_server.mcp_wire.http.transport import (
     MAX_WAITING,
     PIECE_BYTES,
     EventStream,
     Inbox,
     Listener,
+    Session,
 )
 from app_server.mcp_wire.messages import MAX_MESSAGE_BYTES
 from app_server.runtime.http.event_stream import EventTooLarge

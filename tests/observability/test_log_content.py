@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.clients.demo.hosted.tools import READS, Call, HostedConnector, text_result
+from app_server.clients.demo.hosted.endpoint import READS, Call, HostedConnector, text_result
 from app_server.observability.log_context import current_ids
 from tests.support.apps.hosted import Hosted, serve_hosted, sign_in
 from tests.support.harness import WAIT_S, WireClient, claim, serve, stdio_server, write_config

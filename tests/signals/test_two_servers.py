@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from app_server.server import peers
+from app_server.server import services
 from tests.support.harness import WAIT_S, WireClient, claim, serve
 from tests.support.model import Gate, ScriptedModel, says
 from tests.support.processes import running
@@ -103,7 +103,7 @@ async def test_a_signal_that_waits_in_another_server_is_recalled_there(tmp_path:
 async def test_a_holder_that_cannot_be_called_finds_the_signal_in_the_ledger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peers, "_address_of", lambda home, holder: None)
+    monkeypatch.setattr(services, "_address_of", lambda home, holder: None)
     async with two_servers(tmp_path, holder_first=True) as two:
         receipt = await deliver(two.client, two.thread_id, mode="wake")
         assert (receipt["stage"], receipt["recipientState"]) == ("accepted", "notLoaded")
@@ -116,7 +116,7 @@ async def test_a_holder_that_cannot_be_called_finds_the_signal_in_the_ledger(
 async def test_a_thread_that_its_server_has_let_go_is_loaded_where_the_signal_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peers, "_address_of", lambda home, holder: None)
+    monkeypatch.setattr(services, "_address_of", lambda home, holder: None)
     async with two_servers(tmp_path, holder_first=True) as two:
         pause = Gate()
         two.model.scripts.append([pause, *says("late")])

@@ -1,5 +1,7 @@
 """Streamable HTTP: the two streams that the client reads and writes, over HTTP requests.
 
+First come the URL, the session id and the headers that every request of a connection has.
+
 Every message of ours is a POST of its own, in a task of its own. What goes wrong with one of them
 is the answer to that request alone. Responses are read as JSON or as events; a stream of events
 that ends without the answer is asked for again, from its last event on.
@@ -7,6 +9,7 @@ Source: MCP 2025-06-18, "Transports"; WHATWG HTML, 9.2; docs/mcp.md, "Connection
 """
 
 import asyncio
+import base64
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -31,7 +34,6 @@ from app_server.mcp_wire.http.loopback import Dial, is_loopback, open_loopback
 from app_server.mcp_wire.http.redirects import follow, origin_of, redirect_of, shown
 from app_server.mcp_wire.http.refusals import encoding, not_followed, refusal, stand_in
 from app_server.mcp_wire.http.remote import open_remote, trusted_certificates
-from app_server.mcp_wire.http.session import SESSION_HEADER, Session
 from app_server.mcp_wire.messages import (
     CONNECTION_CLOSED,
     MAX_MESSAGE_BYTES,
@@ -46,10 +48,103 @@ from app_server.mcp_wire.messages import (
     SessionMessage,
     read_message,
 )
-from app_server.mcp_wire.revisions import VERSION_HEADER
+from app_server.mcp_wire.revisions import STATELESS, VERSION_HEADER
 from app_server.runtime.http.event_stream import EventParser, EventTooLarge, SseEvent
 from app_server.runtime.loop_share import LoopShare
 from protocol.jsonrpc.errors import INVALID_REQUEST, PARSE_ERROR
+from protocol.server.lifecycle import PROTOCOL_VERSION
+
+SESSION_HEADER = "mcp-session-id"
+
+ACCEPTED = "application/json, text/event-stream"
+
+OURS = ("connection", "content-length", "te", "trailer", "transfer-encoding", "upgrade")
+"""Header names of framing and of the connection, which a configuration may not set."""
+
+
+class Session:
+    """Makes the requests of one connection."""
+
+    id: str | None
+    """As the server gave it; None if it does without, or has not given one yet."""
+    version: str | None
+    """As it was agreed; None before that."""
+
+    def __init__(self, url: str, headers: Mapping[str, str]) -> None:
+        """Take a server's address, and headers for every request.
+
+        Credentials in the URL become a header, unless there is one.
+
+        Raises:
+            httpx2.InvalidURL, ValueError: that makes no sense. The text has no values of headers.
+        """
+        given = httpx2.URL(url)
+        if given.scheme not in ("http", "https") or not given.host:
+            raise ValueError("its url is not an http URL")
+        self.id = None
+        self.version = None
+        self.url = given.copy_with(userinfo=b"", fragment=None)
+        self._headers = {
+            **({"authorization": _basic(given)} if given.userinfo else {}),
+            **{name.lower(): _checked(name, value) for name, value in headers.items()},
+            "accept-encoding": "identity",
+            "user-agent": f"app-server-mcp-client/{PROTOCOL_VERSION}",
+        }
+
+    @property
+    def is_stateless(self) -> bool:
+        """Whether the revision is one where a closed response cancels, and is not taken up."""
+        return self.version == STATELESS
+
+    def post(
+        self, message: bytes, more: Mapping[str, str] | None = None, *, in_session: bool = True
+    ) -> HttpRequest:
+        """Make the request that brings a message; headers of every request win over `more`."""
+        headers = {
+            **(more or {}),
+            **self._headers,
+            "accept": ACCEPTED,
+            "content-type": "application/json",
+        }
+        return self._request("POST", headers, message, in_session=in_session)
+
+    def get(self, last_id: bytes = b"") -> HttpRequest:
+        """Make the request for a stream of events, after the event with an id."""
+        headers = {
+            **self._headers,
+            "accept": "text/event-stream",
+            "cache-control": "no-store",
+        }
+        if last_id:
+            headers["last-event-id"] = last_id.decode("latin-1")
+        return self._request("GET", headers)
+
+    def delete(self) -> HttpRequest:
+        """Make the request that ends the session."""
+        return self._request("DELETE", {**self._headers, "accept": ACCEPTED})
+
+    def _request(
+        self, method: str, headers: dict[str, str], body: bytes = b"", *, in_session: bool = True
+    ) -> HttpRequest:
+        if in_session:
+            if self.id is not None:
+                headers[SESSION_HEADER] = self.id
+            if self.version is not None:
+                headers[VERSION_HEADER] = self.version
+        return HttpRequest(method, self.url, headers, body)
+
+
+def _basic(url: httpx2.URL) -> str:
+    return "Basic " + base64.b64encode(f"{url.username}:{url.password}".encode()).decode()
+
+
+def _checked(name: str, value: str) -> str:
+    if name.lower() in OURS:
+        raise ValueError(f"the header {name!r} is not for the configuration to set")
+    if not (name.isascii() and name.isprintable() and value.isascii() and value.isprintable()):
+        raise ValueError(f"the header {name!r} has characters that HTTP does not know")
+    return value
+
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from app_server.apps.upstream.hosted_session import (
     ElicitationBridge,
     open_session,
 )
-from app_server.clients.demo.hosted.tools import QUESTIONS, Call, text_result
+from app_server.clients.demo.hosted.endpoint import QUESTIONS, Call, text_result
 from app_server.mcp_wire.errors import PeerError
 from protocol.jsonrpc.errors import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
 from protocol.model import JsonObject

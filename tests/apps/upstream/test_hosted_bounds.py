@@ -12,7 +12,7 @@ from app_server.apps.upstream import hosted_session
 from app_server.apps.upstream.hosted_session import (
     MAX_RESPONSE_BYTES,
 )
-from app_server.clients.demo.hosted.tools import text_result
+from app_server.clients.demo.hosted.endpoint import text_result
 from app_server.mcp_wire.errors import PeerError
 from protocol.jsonrpc.errors import PARSE_ERROR
 from tests.support.apps.hosted import connector

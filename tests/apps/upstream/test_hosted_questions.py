@@ -4,7 +4,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from app_server.clients.demo.hosted.tools import QUESTIONS, Call, text_result
+from app_server.clients.demo.hosted.endpoint import QUESTIONS, Call, text_result
 from protocol.model import JsonObject
 from tests.support.apps.hosted import connector
 from tests.support.apps.hosted_stage import ANSWER, Client, answering, done, stage

@@ -15,7 +15,7 @@ from app_server.apps.upstream.hosted_session import (
     open_session,
 )
 from app_server.apps.upstream.sessions import UpstreamPool
-from app_server.clients.demo.hosted.tools import Call, text_result
+from app_server.clients.demo.hosted.endpoint import Call, text_result
 from app_server.mcp_wire.errors import PeerError
 from protocol.model import JsonObject
 from tests.support.apps.hosted import connector, serve_hosted

@@ -34,7 +34,7 @@ from app_server.apps.account import FixedAccount
 from app_server.apps.service import AppsService, Snapshot
 from app_server.apps.upstream.endpoint import upstream_target
 from app_server.apps.upstream.hosted_session import ElicitationBridge, open_session
-from app_server.clients.demo.hosted.tools import (
+from app_server.clients.demo.hosted.endpoint import (
     READS,
     Call,
     HostedConnector,

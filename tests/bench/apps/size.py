@@ -31,7 +31,7 @@ import httpx
 from pydantic_core import from_json, to_json
 from starlette.types import Receive, Scope, Send
 
-from app_server.clients.demo.hosted.tools import READS, Call, HostedConnector, JsonObject
+from app_server.clients.demo.hosted.endpoint import READS, Call, HostedConnector, JsonObject
 from app_server.peer.connection import Client, open_client
 from app_server.runtime.http.loopback_server import serve_on_loopback
 from protocol.jsonrpc.errors import RpcError

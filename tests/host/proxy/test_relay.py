@@ -62,8 +62,7 @@ class Dialled:
 @pytest.fixture
 def dialled(monkeypatch: pytest.MonkeyPatch) -> Dialled:
     dialled = Dialled()
-    for module in ("http", "socks"):
-        monkeypatch.setattr(f"app_server.host.proxy.{module}.connect", dialled.connect)
+    monkeypatch.setattr("app_server.host.proxy.server.connect", dialled.connect)
     return dialled
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from app_server.sessions import skill_servers
+from app_server.sessions import mentions
 from tests.support.files.plugins import write
 from tests.support.harness import REQUIREMENTS, Served, WireClient, claim, methods_of, serve
 from tests.support.model import tools_of_thread
@@ -190,7 +190,7 @@ async def test_an_interrupt_withdraws_the_question(tmp_path: Path) -> None:
 async def test_an_answer_that_does_not_come_lets_the_turn_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(skill_servers, "ANSWER_S", 0.01)
+    monkeypatch.setattr(mentions, "ANSWER_S", 0.01)
     needs(tmp_path, far())
     async with thread(tmp_path) as (_, client, thread_id):
         await begin(client, thread_id)

@@ -6,8 +6,11 @@ from dataclasses import dataclass, field
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from app_server.clients.demo.hosted.endpoint import MAX_REQUEST_BYTES, HostedEndpoint
-from app_server.clients.demo.hosted.tools import HostedConnector
+from app_server.clients.demo.hosted.endpoint import (
+    MAX_REQUEST_BYTES,
+    HostedConnector,
+    HostedEndpoint,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from pydantic_core import from_json
 from starlette.responses import Response
 
 from app_server.apps.upstream.endpoint import UpstreamTarget, upstream_target
-from app_server.clients.demo.hosted.endpoint import MCP_PATH
-from app_server.clients.demo.hosted.tools import READS, HostedConnector, Run
+from app_server.clients.demo.hosted.endpoint import MCP_PATH, READS, HostedConnector, Run
 from protocol.model import JsonObject
 from tests.support.accounts.issuer_peer import make_jwt
 from tests.support.apps.hooked_endpoint import Arrival, HookedEndpoint

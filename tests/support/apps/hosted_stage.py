@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 
 from app_server.apps.upstream.sessions import PoolLimits, UpstreamPool
-from app_server.clients.demo.hosted.tools import Call, HostedConnector, text_result
+from app_server.clients.demo.hosted.endpoint import Call, HostedConnector, text_result
 from protocol.model import JsonObject
 from tests.support.apps.hosted import Hosted, serve_hosted
 from tests.support.harness import WAIT_S

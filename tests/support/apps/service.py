@@ -12,7 +12,7 @@ import anyio
 from app_server.apps.account import AuthState, PluginPort
 from app_server.apps.connection import Timer
 from app_server.apps.service import AppsService, Snapshot
-from app_server.clients.demo.hosted.tools import Call, Run
+from app_server.clients.demo.hosted.endpoint import Call, Run
 from app_server.extensions.contract.registration import ContributionContext, Registration
 from tests.support.apps.hosted import Hosted, connector, serve_hosted
 from tests.support.harness import WAIT_S

@@ -8,7 +8,7 @@ from typing import Any
 
 from app_server.apps.account import PluginPort
 from app_server.apps.routes.generation import Generation
-from app_server.clients.demo.hosted.tools import (
+from app_server.clients.demo.hosted.endpoint import (
     READS,
     HostedConnector,
     HostedTool,

@@ -25,7 +25,7 @@ WAITS = {
     "app_server.apps.service": ("END_S",),
     "app_server.apps.upstream.backend": ("BackendBounds.setting_s",),
     "app_server.cli.checks.machine": ("CONNECT_S",),
-    "app_server.cli.checks.services": ("CLOSE_S",),
+    "app_server.cli.checks.catalogue": ("CLOSE_S",),
     "app_server.clients.coder.plan": ("Plan.probe_s",),
     "app_server.clients.coder.session": ("SEARCH_S", "START_S"),
     "app_server.clients.receiver.agent.surface": ("CONNECT_S",),

@@ -56,8 +56,15 @@ from app_server.host.exec.protocol import (
     render,
     unpack,
 )
-from app_server.host.exec.server.children import ServedChild, TunnelChild, open_tunnel, serving
-from app_server.host.exec.server.commands import CommandChild, effective_policy_there, run_command
+from app_server.host.exec.server.commands import (
+    CommandChild,
+    ServedChild,
+    TunnelChild,
+    effective_policy_there,
+    open_tunnel,
+    run_command,
+    serving,
+)
 from app_server.host.processes import LocalProcess, LocalProcesses
 from app_server.patch.parse import EmptyPatch, NotApplicable, NotWritten, PatchFailed, parse_patch
 from app_server.patch.plan import Plan, plan_patch
