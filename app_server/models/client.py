@@ -48,8 +48,8 @@ from app_server.models.interface import (
     idle,
     incomplete,
     known_failure,
-    names_bound,
     malformed,
+    names_bound,
     reported,
     with_status,
 )
