@@ -16,7 +16,7 @@ from app_server.config.config_toml import (
     refuse_older_selector,
     with_profile,
 )
-from app_server.config.default_provider import default_provider_id
+from app_server.config.effective import default_provider_id
 from app_server.config.home import resolve_home
 from app_server.config.json_schema import config_schema
 from app_server.config.key_check import keys_without_effect, unknown_keys

@@ -20,7 +20,7 @@ from app_server.sessions.mentions import InputMentions, SkillServers
 from app_server.sessions.out_of_band import OutOfBandElicitations
 from app_server.sessions.settings import Overrides, with_overrides
 from app_server.sessions.turn import ThreadTurns
-from app_server.sessions.user_shell import UserCommands
+from app_server.sessions.user_commands import UserCommands
 from app_server.threads.log.live import LiveThread
 from app_server.turns.context import thread_context
 from app_server.turns.server_context import ServerContext
