@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from app_server.clients.mcp_front.conversation import command_params
+from app_server.clients.mcp_front.questions import command_params
 from app_server.host.proxy import server as proxy_server
 from app_server.host.proxy.upstream import ProxyBounds, Streams
 from app_server.models.prompt.environment_context import PROXIED
