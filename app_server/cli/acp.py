@@ -9,18 +9,16 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import anyio
 
-from app_server.clients.chosen_server import URL_VARIABLE, NoOneServer, server_address
-from app_server.clients.command_line import add_home, command_parser
+from app_server.clients.chosen_server import NoOneServer, server_address, server_parser
+from app_server.clients.command_line import command_parser
 from app_server.config.home import HOME_VARIABLE, resolve_home
 from app_server.config.values import ConfigError
 from app_server.observability.log import add_log_options, read_log_settings, set_up_logs
 from app_server.peer.address import ServerAddress
 from app_server.peer.relay import relay
-from app_server.peer.token_file import TOKEN_FILE_HELP
 from app_server.runtime.exception_groups import only_member
 from app_server.runtime.loader import LoadFailed
 from app_server.transport.stdio import open_stdio
@@ -75,15 +73,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """Describe the command line."""
-    parser = command_parser("app-server acp", DESCRIPTION, EPILOG)
-    parser.add_argument(
-        "--url",
-        metavar="URL",
-        help="the server: ws://127.0.0.1:PORT or unix://PATH (default: the one that runs with the "
-        f"home folder; without --home {URL_VARIABLE} may name another one)",
-    )
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help=TOKEN_FILE_HELP)
-    add_home(parser)
+    parser = command_parser("app-server acp", DESCRIPTION, EPILOG, parents=[server_parser()])
     parser.add_argument(
         "-c",
         "--config",

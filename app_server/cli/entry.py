@@ -19,6 +19,9 @@ PROGRAMS = {"receiver": "app_server.clients.receiver.cli", "acp": "app_server.cl
 def main() -> int:
     """Run the program that the first word names; returns its exit status."""
     words = sys.argv[1:]
+    while words[:1] == ["help"]:
+        # Of a command, or of one of its own: `help mcp add` is `mcp add --help`.
+        words = [*words[1:], "--help"]
     with standard_streams("app-server") as end:
         if words == ["--version"]:
             # Editors ask for it before they start a server.

@@ -32,7 +32,7 @@ Clients that use what --experimental adds send `"capabilities": {{"experimentalA
 
 def main(command: str, arguments: Sequence[str]) -> int:
     """Run one of COMMANDS; returns the exit status: 0, 1 for a failure or a difference."""
-    options = _parser(command).parse_args(arguments)
+    options = make_parser(command).parse_args(arguments)
     # A server has no use for the generators.
     tree = importlib.import_module("protocol.export.tree")
     try:
@@ -58,7 +58,8 @@ def main(command: str, arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parser(command: str) -> argparse.ArgumentParser:
+def make_parser(command: str) -> argparse.ArgumentParser:
+    """Describe the command line of one of COMMANDS."""
     parser = argparse.ArgumentParser(prog=f"app-server {command}", description=COMMANDS[command])
     if command == "schema":
         parser.add_argument(

@@ -292,6 +292,7 @@ DEFAULT_LISTEN = "stdio://"
 LAZY_COMMANDS = (
     "acp",
     "bench",
+    "completion",
     "config",
     "doctor",
     "exec-server",
@@ -381,7 +382,8 @@ def _lazy_command(words: Sequence[str]) -> int | None:
     if len(words) <= at or words[at] not in LAZY_COMMANDS:
         return None
     quiet_libraries()
-    module = f"app_server.cli.{words[at].replace('-', '_')}"
+    room = "app_server.cli.help" if words[at] == "completion" else "app_server.cli"
+    module = f"{room}.{words[at].replace('-', '_')}"
     status: int = importlib.import_module(module).main(words[at + 1 :])
     return status
 

@@ -11,11 +11,11 @@ from typing import Any
 import anyio
 
 from app_server.cli.wake import ACTIONS, add_wake, run_wake, source_of
-from app_server.clients.chosen_server import NoOneServer, server_address
+from app_server.clients.chosen_server import NoOneServer, server_address, server_parser
 from app_server.clients.command_line import command_parser, whole_number
 from app_server.peer.address import UNIX, HandshakeRefused, ServerAddress
 from app_server.peer.connection import Client, open_client
-from app_server.peer.token_file import TOKEN_FILE_HELP, NoToken, TokenWanted
+from app_server.peer.token_file import NoToken, TokenWanted
 from app_server.runtime.clock import SystemClock
 from app_server.runtime.standard_streams import lacks_working_directory, one_line, print_now
 from protocol.jsonrpc.errors import OVERLOADED, RpcError
@@ -132,11 +132,12 @@ def make_parser() -> argparse.ArgumentParser:
         "app-server signal",
         "Put messages from outside into threads, once each, with receipts.",
         EPILOG,
+        parents=[server_parser()],
     )
-    _add_server(parser, TOKEN_FILE_HELP)
     # They may also stand behind the command.
-    where = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
-    _add_server(where, "a file with the token that the server wants")
+    where = server_parser(
+        "a file with the token that the server wants", argument_default=argparse.SUPPRESS
+    )
     commands = parser.add_subparsers(dest="command", required=True, metavar="|".join(COMMANDS))
     send = commands.add_parser(
         "send",
@@ -199,18 +200,6 @@ def make_parser() -> argparse.ArgumentParser:
 
 def _absolute(folder: str) -> str:
     return str(Path(folder).absolute())
-
-
-def _add_server(parser: argparse.ArgumentParser, token_help: str) -> None:
-    parser.add_argument(
-        "--url", help="the server (default: the one that runs with the home folder)"
-    )
-    parser.add_argument(
-        "--home",
-        metavar="DIR",
-        help="the home folder of the server (default: the one that a server without --home uses)",
-    )
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help=token_help)
 
 
 async def _run(options: argparse.Namespace, server: ServerAddress) -> int:

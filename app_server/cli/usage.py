@@ -5,15 +5,14 @@ import asyncio
 import json
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 import anyio
 
-from app_server.clients.chosen_server import NoOneServer, server_address
+from app_server.clients.chosen_server import NoOneServer, server_address, server_parser
 from app_server.clients.command_line import command_parser
 from app_server.peer.address import HandshakeRefused, ServerAddress
 from app_server.peer.connection import open_client
-from app_server.peer.token_file import TOKEN_FILE_HELP, NoToken, TokenWanted
+from app_server.peer.token_file import NoToken, TokenWanted
 from app_server.runtime.standard_streams import lacks_working_directory, one_line, print_now
 from protocol.jsonrpc.errors import RpcError
 from protocol.model import JsonObject
@@ -73,7 +72,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def make_parser() -> argparse.ArgumentParser:
     """Describe the command line."""
-    parser = command_parser("app-server usage", DESCRIPTION, EPILOG)
+    parser = command_parser("app-server usage", DESCRIPTION, EPILOG, parents=[server_parser()])
     parser.add_argument(
         "--by", choices=GROUPS, default="day", help="what is summed up (default: %(default)s)"
     )
@@ -81,15 +80,6 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--since", metavar="DAY", help="the first day, YYYY-MM-DD")
     parser.add_argument("--until", metavar="DAY", help="the last day")
     parser.add_argument("--json", action="store_true", help="write the figures as JSON")
-    parser.add_argument(
-        "--url", help="the server (default: the one that runs with the home folder)"
-    )
-    parser.add_argument(
-        "--home",
-        metavar="DIR",
-        help="the home folder of the server (default: the one that a server without --home uses)",
-    )
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help=TOKEN_FILE_HELP)
     return parser
 
 

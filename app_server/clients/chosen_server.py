@@ -3,6 +3,7 @@
 Source: docs/operations.md, "Which servers run".
 """
 
+import argparse
 import os
 import shlex
 import time
@@ -10,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from app_server.config.home import resolve_home
 from app_server.peer.address import ServerAddress, check_server_url
-from app_server.peer.token_file import chosen_token_file
+from app_server.peer.token_file import TOKEN_FILE_HELP, chosen_token_file
 from app_server.threads.opening.servers import running_servers
 from app_server.threads.servers import FoundServer, ServerEntry
 
@@ -39,6 +41,26 @@ class NoOneServer(Exception):
     def exit_status(self) -> int:
         """Of the command: where several run, the call is wrong for it names none."""
         return 2 if self.are_several else 1
+
+
+def server_parser(token_help: str = TOKEN_FILE_HELP, **more: Any) -> argparse.ArgumentParser:
+    """Make a parent of parsers, with the options that `server_address` takes.
+
+    They are --url, --home and --token-file; `more` are options of argparse.
+    """
+    parser = argparse.ArgumentParser(add_help=False, **more)
+    parser.add_argument(
+        "--url",
+        metavar="URL",
+        help="the server (default: the one that runs with the home folder)",
+    )
+    parser.add_argument(
+        "--home",
+        metavar="DIR",
+        help="the home folder of the server (default: the one that a server without --home uses)",
+    )
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help=token_help)
+    return parser
 
 
 def server_address(

@@ -1,1 +1,1 @@
-"""Texts for who types a command line: help, and advice about wrong calls."""
+"""Texts for who types a command line: help, advice about wrong calls, completion in shells."""

@@ -19,7 +19,7 @@ first steps:
   app-server --listen ws://127.0.0.1:4500         serve editors and terminals
   app-server inspect                              look into that server from a browser
 
-commands (COMMAND --help says more of each):
+commands (help COMMAND, or COMMAND --help, says more of each):
   serve            serve clients, as without a command; also named app-server, for launchers
   demo             start a server with the offline model and a real MCP server, and check every
                    step of a conversation
@@ -36,6 +36,7 @@ commands (COMMAND --help says more of each):
   receiver         put messages of other agents into threads
   exec-server      run processes here for a server elsewhere
   bench            measure running servers side by side
+  completion       print a script with which bash, zsh or fish completes all of this
   generate-json-schema, generate-ts
                    write the wire's types for authors of clients"""
 
