@@ -1,7 +1,6 @@
 """Requests that their client named: one effect, and one answer, for every method that changes."""
 
 import errno
-import json
 import os
 import re
 import sqlite3
@@ -14,18 +13,14 @@ import pytest
 
 from app_server.threads.files.operations import FileOperationLedger
 from app_server.threads.operations import KEEP_MS, Operation
-from app_server.tools.request_user_input import METHOD, NAME
 from protocol.contract.methods import METHODS
 from protocol.contract.specs import READS
 from tests.support.again.cases import named, requests
+from tests.support.again.questions import ASKED, EVERYWHERE, answer_over_reconnects
 from tests.support.again.scene import make_marketplace, set_up, settled
 from tests.support.harness import WireClient, claim, serve
-from tests.support.model import calls
 from tests.support.paths import DOCS
 
-EVERYWHERE = "[features]\ndefault_mode_request_user_input = true\n"
-OPTIONS = [{"label": "A", "description": "a"}, {"label": "B", "description": "b"}]
-QUESTION = {"id": "q1", "header": "Head", "question": "Which?", "options": OPTIONS}
 PAGE = DOCS / "sending_again.md"
 CHANGING = [name for name, spec in METHODS.items() if spec.takes_operation]
 
@@ -230,48 +225,14 @@ def test_the_id_of_what_an_operation_makes_is_a_uuid_of_its_time() -> None:
     assert made == Operation("op", "x", "y", 1_795_884_960_044, "z").made_id
 
 
-def asks(question: Any) -> list[Any]:
-    """Script a call that asks the user."""
-    return calls({"name": NAME, "arguments": {"questions": [question]}})
-
-
-async def begin(client: WireClient) -> str:
-    """Start a thread and a turn."""
-    thread_id = await client.start_thread()
-    said = [{"type": "text", "text": "go"}]
-    await client.call("turn/start", {"threadId": thread_id, "input": said})
-    return thread_id
-
-
 @claim("questions:again")
-async def test_an_answer_to_a_question_counts_once_over_reconnects(tmp_path: Path) -> None:
-    async with serve(tmp_path, config=EVERYWHERE) as served:
-        served.model.scripts += [asks(QUESTION), asks(QUESTION)]
-        async with served.client() as lost:
-            thread_id = await begin(lost)
-            question = await lost.wait_for(METHOD)
-        given = {"id": question["id"], "result": {"answers": {"q1": {"answers": ["A"]}}}}
-        async with served.client() as client:
-            # It has not been asked on this connection.
-            await client.send(given)
-            await client.call("thread/resume", {"threadId": thread_id})
-            again = await client.wait_for(METHOD)
-            assert again["id"] == question["id"]
-            await client.send(given)
-            await client.send(given)
-            second = await client.wait_for(METHOD)
-            assert second["id"] != question["id"]
-            # The answer to the first is none to the second.
-            await client.send(given)
-            other = {"answers": {"q1": {"answers": ["B"]}}}
-            await client.send({"id": second["id"], "result": other})
-            await client.wait_for("turn/completed")
-        read = [item["output"] for item in served.model.items() if "output" in item]
-        assert [json.loads(text) for text in read] == [given["result"], other]
-    async with serve(tmp_path, config=EVERYWHERE) as served, served.client() as client:
-        served.model.scripts.append(asks(QUESTION))
-        await begin(client)
-        question = await client.wait_for(METHOD)
-        assert question["id"] not in (given["id"], second["id"])
-        await client.send({"id": question["id"], "result": other})
-        await client.wait_for("turn/completed")
+@pytest.mark.parametrize("kind", ASKED)
+async def test_an_answer_to_a_question_counts_once_over_reconnects(
+    tmp_path: Path, kind: str
+) -> None:
+    ids = []
+    for _ in range(2):
+        # A server that was started anew has other ids.
+        async with serve(tmp_path, config=EVERYWHERE) as served:
+            ids.append(await answer_over_reconnects(served, ASKED[kind]()))
+    assert ids[0].isdisjoint(ids[1])

@@ -7,10 +7,14 @@ Source: docs/config.md, "Reports".
 import json
 import os
 import platform
+import re
 import sys
 import tempfile
+import time
 import zipfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +131,16 @@ MAX_TEXT_CHARS = 64 * 1024
 """Of the classification, the reason and the tags, together."""
 
 
+DRAFT = re.compile(r"\.feedback-\w{8}\.draft")
+"""Name of a report that is not whole yet."""
+
+DRAFT_S = 3600.0
+"""After which a draft is one of a server that was killed."""
+
+MAX_LOOKED_AT = 10_000
+"""Names of a folder that are looked at for drafts."""
+
+
 class NotSaved(Exception):
     """A report cannot be saved; the text says why."""
 
@@ -188,8 +202,9 @@ def _save(
 ) -> None:
     """Write a report; attachments are names in it, and files or what they have."""
     try:
+        _remove_stale_drafts(target.parent)
         # For its owner alone: it may hold a conversation.
-        number, name = tempfile.mkstemp(dir=target.parent, prefix=".feedback-")
+        number, name = tempfile.mkstemp(dir=target.parent, prefix=".feedback-", suffix=".draft")
     except OSError as exc:
         raise NotSaved(f"{target.parent}: {exc.strerror}") from exc
     try:
@@ -211,6 +226,21 @@ def _save(
         raise NotSaved(f"{target}: {exc.strerror}") from exc
     finally:
         Path(name).unlink(missing_ok=True)
+
+
+def _remove_stale_drafts(folder: Path) -> None:
+    """Remove what servers that were killed have left in a folder.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    before_s = time.time() - DRAFT_S
+    with os.scandir(folder) as found:
+        for entry in islice(found, MAX_LOOKED_AT):
+            if DRAFT.fullmatch(entry.name):
+                with suppress(OSError):
+                    if entry.stat(follow_symlinks=False).st_mtime < before_s:
+                        Path(entry).unlink()
 
 
 def _content(kept: Path | bytes, limit: int) -> bytes:

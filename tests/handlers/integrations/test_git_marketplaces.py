@@ -8,11 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
+from tests.support.again.cases import named
+from tests.support.again.dying import dying
 from tests.support.files.plugins import write, write_marketplace, write_plugin
-from tests.support.harness import Served, WireClient, WireError, claim, serve
+from tests.support.harness import Served, WireClient, WireError, claim, serve, write_config
 from tests.support.host.git_peer import GitPeer, Repository, serve_git
+from tests.support.processes import running
+
+MAX_STEPS = 60
 
 
 @pytest.fixture(autouse=True)
@@ -96,6 +102,63 @@ async def test_a_repository_is_fetched_once_used_and_deleted_again(tmp_path: Pat
         assert removed == {"marketplaceName": "shop", "installedRoot": str(shop.folder)}
         assert (shop.configured(), shop.folder.exists(), shop.left()) == ({}, False, [])
         assert (shop.served.home / "plugins/cache/shop/alpha/1.0").is_dir()
+
+
+@claim("again:operation")
+async def test_a_repository_that_is_added_twice_under_a_name_is_fetched_once(
+    tmp_path: Path,
+) -> None:
+    async with open_shop(tmp_path) as shop, shop.served.client() as other:
+        params = named({"source": shop.url})
+        at_once = [
+            (each, await each.request("marketplace/add", params)) for each in (shop.client, other)
+        ]
+        answers = [(await each.answer(request))["result"] for each, request in at_once]
+        added = {"marketplaceName": "shop", "installedRoot": str(shop.folder)}
+        assert answers == [{**added, "alreadyAdded": False}] * 2
+        asked = len(shop.peer.requests)
+        assert await other.call("marketplace/add", params) == answers[0]
+        refused = await other.refusal("marketplace/add", {**params, "refName": "main"})
+        assert refused.data["code"] == "operationIdTaken"
+        assert len(shop.peer.requests) == asked
+
+
+@claim("again:operation-kill")
+@pytest.mark.process
+async def test_a_repository_whose_server_is_killed_while_it_is_added_is_there_once(
+    tmp_path: Path,
+) -> None:
+    async with open_shop(tmp_path) as shop:
+        home = tmp_path / "killed"
+        write_config(home, shop.served.model.url)
+        for step in range(MAX_STEPS):
+            shutil.rmtree(home / ".tmp", ignore_errors=True)
+            shutil.rmtree(home / "operations", ignore_errors=True)
+            write_config(home, shop.served.model.url)
+            params = named({"source": shop.url})
+            async with running(home, **dying(step)) as server, server.client() as client:
+                try:
+                    first = await client.call("marketplace/add", params)
+                except (anyio.EndOfStream, anyio.BrokenResourceError):
+                    first = None
+                    await server.ended()
+            async with running(home) as server, server.client() as client:
+                again = await client.call("marketplace/add", params)
+                assert await client.call("marketplace/add", params) == again
+            folder = home / ".tmp/marketplaces/shop"
+            assert again == {
+                "marketplaceName": "shop",
+                "installedRoot": str(folder),
+                "alreadyAdded": False,
+            }
+            table = tomllib.loads((home / "config.toml").read_text())["marketplaces"]
+            assert [list(table), table["shop"]["source"]] == [["shop"], shop.url]
+            assert (folder / "alpha").is_dir()
+            if first is not None:
+                break
+        else:
+            raise AssertionError(f"it takes more than {MAX_STEPS} steps")
+        assert step >= 4
 
 
 @claim("plugins:upgrade")

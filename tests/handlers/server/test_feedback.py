@@ -1,6 +1,8 @@
 """feedback/save: a report on this machine, whole or not at all."""
 
 import json
+import os
+import time
 import zipfile
 from pathlib import Path
 
@@ -97,3 +99,21 @@ async def test_a_report_that_cannot_be_saved_leaves_nothing(tmp_path: Path) -> N
             assert (error.code, error.message) == (code, message)
     assert taken.read_text() == "kept"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "large", "taken.zip"]
+
+
+@claim("feedback:refused")
+async def test_the_draft_of_a_server_that_was_killed_goes_with_the_next_report(
+    tmp_path: Path,
+) -> None:
+    stale, fresh, other = (
+        tmp_path / f".feedback-{name}" for name in ("killed_1.draft", "writing2.draft", "notes")
+    )
+    for path in (stale, fresh, other):
+        path.write_bytes(b"part")
+    for path in (stale, other):
+        os.utime(path, (0, time.time() - feedback.DRAFT_S - 1))
+    async with serve(tmp_path / "home") as served, served.client() as client:
+        params = {"savePath": str(tmp_path / "report.zip"), "classification": "bug"}
+        await client.call("feedback/save", params)
+    left = sorted(path.name for path in tmp_path.iterdir() if path.is_file())
+    assert left == sorted([fresh.name, other.name, "report.zip"])

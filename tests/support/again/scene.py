@@ -193,6 +193,16 @@ async def settled(home: Path, client: WireClient) -> Mapping[str, Any]:
     return world(home)
 
 
+def logged(log: bytes) -> Counter[str]:
+    """Count the records of a log that requests have written, by their types."""
+    records = map(json.loads, log.splitlines())
+    return Counter(
+        record["type"]
+        for record in records
+        if record["type"] not in NOISE and not _is_answer(record)
+    )
+
+
 def world(home: Path, *, with_history: bool = True) -> Mapping[str, Any]:
     """Return what requests have changed on disk, without ids and times.
 
@@ -200,10 +210,7 @@ def world(home: Path, *, with_history: bool = True) -> Mapping[str, Any]:
     """
     records: Counter[str] = Counter()
     for log in (home / "threads").rglob("*.jsonl"):
-        for line in log.read_text().splitlines():
-            record = json.loads(line)
-            if record["type"] not in NOISE and not _is_answer(record):
-                records[record["type"]] += 1
+        records.update(logged(log.read_bytes()))
     if not with_history:
         del records["historyAppended"]
     filing = home / "filing.jsonl"

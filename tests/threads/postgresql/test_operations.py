@@ -1,11 +1,15 @@
 """Requests that are sent again to another server of a database."""
 
+import asyncio
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import anyio
+import psycopg
 import pytest
 
 from app_server.config.store_url import StoreUrl
@@ -17,12 +21,16 @@ from app_server.threads.postgresql.nodes import PostgresNodes
 from app_server.threads.postgresql.operations import PostgresOperationLedger
 from tests.support.again.cases import named
 from tests.support.again.dying import dying
-from tests.support.harness import claim, serve, write_config
+from tests.support.again.questions import ASKED, EVERYWHERE, answer_over_reconnects
+from tests.support.again.scene import logged, text
+from tests.support.harness import WireClient, claim, serve, write_config
 from tests.support.model import ScriptedModel
 from tests.support.postgresql import Cluster, name_of
 from tests.support.processes import running
 
 pytestmark = pytest.mark.postgresql
+
+MAX_STEPS = 30
 
 
 @contextmanager
@@ -116,3 +124,82 @@ async def test_another_server_goes_on_with_what_a_dead_one_began(
             assert await there.call("thread/start", named({})) == started
             listed = await there.call("thread/loaded/list", {})
             assert listed["data"] == [started["thread"]["id"]]
+
+
+APPENDING: dict[str, Any] = {
+    "thread/name/set": {"name": "A name"},
+    "thread/goal/set": {"objective": "Be done.", "status": "paused"},
+    "turn/start": {"input": text("go")},
+}
+"""A method that appends one record, one that appends two, and one that appends several times."""
+
+
+@claim("again:operation-kill")
+@pytest.mark.parametrize("method", APPENDING)
+async def test_another_server_goes_on_at_each_step_of_an_append(
+    tmp_path: Path, database_url: str, method: str
+) -> None:
+    options = ["--store", database_url]
+    store = StoreUrl.parse(database_url)
+    left = []
+    async with ScriptedModel().serve() as model:
+        write_config(tmp_path / "one", model.url, "lease_seconds = 3")
+        async with serve(tmp_path / "two", model=model, store=store) as two, two.client() as there:
+            for step in range(MAX_STEPS):
+                name = f"{method}-{step}"
+                async with (
+                    running(tmp_path / "one", options=options, **dying(step)) as server,
+                    server.client() as client,
+                ):
+                    thread_id = await client.start_thread()
+                    params = named({"threadId": thread_id, **APPENDING[method]}, name)
+                    first = await outcome(client, method, params)
+                    if first is None:
+                        await server.ended()
+                loads = {"threadId": thread_id, "excludeTurns": True}
+                while "code" in await outcome(there, "thread/resume", loads):
+                    # Until the server that died is known to be dead.
+                    pass
+                again = await outcome(there, method, params)
+                assert await outcome(there, method, params) == again
+                await two.services.sessions.get(thread_id).slot.idle.wait()
+                left.append(await asyncio.to_thread(_logged, database_url, thread_id))
+                if first is not None:
+                    assert again == first
+                    break
+                assert "code" not in again, (step, again)
+            else:
+                raise AssertionError(f"{method} takes more than {MAX_STEPS} steps")
+    # Before and behind what notes it, its append, and what keeps its answer.
+    assert step >= 6
+    assert left == [left[-1]] * len(left)
+
+
+async def outcome(client: WireClient, method: str, params: Any) -> Any:
+    """Return the result of a request, or its error; None: its server died."""
+    try:
+        message = await client.answer(await client.request(method, params))
+    except (anyio.EndOfStream, anyio.BrokenResourceError):
+        return None
+    return message.get("result", message.get("error"))
+
+
+def _logged(url: str, thread_id: str) -> Counter[str]:
+    """Count what requests have written to the log of a thread. Blocks."""
+    with psycopg.connect(url) as connection:
+        statement = "SELECT body FROM records WHERE thread_id = %s ORDER BY position"
+        rows = connection.execute(statement, (thread_id,)).fetchall()
+    found = logged(b"".join(row[0] for row in rows))
+    # A turn adds to it by itself.
+    del found["historyAppended"]
+    return found
+
+
+@claim("questions:again")
+@pytest.mark.parametrize("kind", ASKED)
+async def test_an_answer_to_a_question_counts_once_over_reconnects(
+    tmp_path: Path, database_url: str, kind: str
+) -> None:
+    store = StoreUrl.parse(database_url)
+    async with serve(tmp_path, config=EVERYWHERE, store=store) as served:
+        await answer_over_reconnects(served, ASKED[kind]())
