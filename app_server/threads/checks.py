@@ -73,6 +73,27 @@ def note_receivers(
         check.advise("take the entry out of `notifications`, or correct it and switch it off once")
 
 
+OVERDUE_MS = 300_000
+"""After its time a wake has been left alone: servers look every 5 s, and try again every 60 s."""
+
+
+def note_wakes(check: Check, counts: tuple[int, int, int | None], now_ms: int) -> None:
+    """Note the wakes of a store, where it has any.
+
+    `counts` has the open ones, the lost ones, and the earliest time of an open one.
+    """
+    is_open, lost, earliest_ms = counts
+    if is_open:
+        check.add("ok", f"{counted(is_open, 'open wake')}")
+    if lost:
+        check.add(
+            "ok", f"{counted(lost, 'lost wake')} of the last 30 days, of which threads were told"
+        )
+    if earliest_ms is not None and now_ms - earliest_ms > OVERDUE_MS:
+        check.add("warning", f"a wake is overdue for {(now_ms - earliest_ms) // 60_000} minutes")
+        check.advise("start a server: what is overdue comes then; if one runs, see its log")
+
+
 class StoreChecks(Protocol):
     """Checks of a store from outside, beside servers that use it. Blocks."""
 

@@ -4,7 +4,7 @@ Source: docs/notifications.md, "Outbox".
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal, Protocol, TypeAlias
 
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
@@ -65,6 +65,16 @@ class OutboxEntry:
     def key(self) -> tuple[str, str]:
         """Target and id."""
         return self.target, self.id
+
+    @property
+    def outcome(self) -> tuple[OutboxState, int, int, int | None, str | None, str]:
+        """What an attempt changes: `state` to `error`, and the body, which ends with delivery."""
+        body = "" if self.state == "delivered" else self.body
+        return self.state, self.attempts, self.next_at_ms, self.ended_at_ms, self.error, body
+
+
+COLUMNS = [column.name for column in fields(OutboxEntry) if column.name != "number"]
+"""Of the table that keeps entries, beside their numbers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ Source: docs/wakes.md.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Protocol
 
 from protocol.cursors import InvalidCursor, parse_cursor, render_cursor
@@ -70,6 +70,51 @@ class StoredWake:
     def is_open(self) -> bool:
         """Whether something may still become of it."""
         return self.state in ("armed", "fired") or self.text != ""
+
+
+COLUMNS = [column.name for column in fields(StoredWake) if column.name != "number"]
+"""Of the table that keeps wakes, beside their numbers."""
+
+OPEN = "(state IN ('armed', 'fired') OR text <> '')"
+"""Says in SQL whether a wake is open."""
+
+
+COUNTED = (
+    f"count(CASE WHEN {OPEN} THEN 1 END), count(CASE WHEN state = 'lost' THEN 1 END), "
+    f"min(CASE WHEN {OPEN} THEN look_at_ms END)"
+)
+"""Counts in SQL the open wakes and the lost ones, and finds the earliest time of an open one."""
+
+
+@dataclass(frozen=True, slots=True)
+class WakeBound:
+    """How many wakes may be open: of all, or of those with a value in a column."""
+
+    column: str | None
+    values: Sequence[str]
+    """That one, or none."""
+    most: int
+    whose: str
+
+    def require(self, count: int) -> None:
+        """Check that there is room for one more.
+
+        Raises:
+            TooManyWakes
+        """
+        if count >= self.most:
+            raise TooManyWakes(f"at most {self.most} wakes {self.whose} may be open")
+
+
+def bounds_of(wake: StoredWake) -> Sequence[WakeBound]:
+    """Return the bounds that count for a wake which is to be armed."""
+    bounds = [
+        WakeBound("thread_id", [wake.thread_id], MAX_OF_THREAD, "of a thread"),
+        WakeBound(None, [], MAX_OF_HOME, "of a home"),
+    ]
+    if wake.kind == "file":
+        bounds.append(WakeBound("kind", ["file"], MAX_FILES_OF_HOME, "on files of a home"))
+    return bounds
 
 
 @dataclass(frozen=True, slots=True)

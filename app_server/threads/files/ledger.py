@@ -31,6 +31,7 @@ from app_server.runtime.files.sqlite import (
     set_aside,
     version_of,
 )
+from app_server.runtime.table_pages import newest_first
 from app_server.threads.files import wakes
 from app_server.threads.files.locks import short_lock
 from app_server.threads.files.wakes import FileWakes
@@ -44,6 +45,7 @@ from app_server.threads.ledger import (
     page_of_entries,
     parse_entry_cursor,
 )
+from app_server.threads.wakes import COLUMNS as WAKE_COLUMNS
 from app_server.threads.wakes import StoredWake
 from protocol.signals.delivery import OPEN_STAGES, SignalStage
 
@@ -249,19 +251,11 @@ class Ledger:
         Raises:
             InvalidCursor
         """
-        conditions: dict[str, Any] = {}
-        if thread_id is not None:
-            conditions["thread_id = ?"] = thread_id
-        if stage is not None:
-            conditions["stage = ?"] = stage
-        if cursor is not None:
-            conditions["number < ?"] = parse_entry_cursor(cursor)
-        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+        before = None if cursor is None else parse_entry_cursor(cursor)
+        equal = {"thread_id": thread_id, "stage": stage}
+        statement, values = newest_first(f"{_SELECT} WHERE true", "?", equal, before, limit)
         with self.transaction() as database:
-            rows = database.execute(
-                f"{_SELECT} {where} ORDER BY number DESC LIMIT ?",
-                (*conditions.values(), limit + 1),
-            ).fetchall()
+            rows = database.execute(statement, values).fetchall()
         return page_of_entries([_entry(row) for row in rows], limit)
 
     @_once_more
@@ -370,7 +364,7 @@ def _readable_wakes(path: Path) -> list[tuple[Any, ...]]:
         TypeAdapter(StoredWake).validate_python(row)
         from_json(row["source"])
 
-    return _readable(path, wakes.SELECT, wakes.COLUMNS, check)
+    return _readable(path, wakes.SELECT, WAKE_COLUMNS, check)
 
 
 def _readable(

@@ -10,7 +10,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import astuple, fields
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,11 @@ from app_server.runtime.files.sqlite import (
     set_aside,
     version_of,
 )
+from app_server.runtime.table_pages import newest_first
 from app_server.threads.files.locks import short_lock
 from app_server.threads.outbox import (
     CLAIM_MS,
+    COLUMNS,
     EXPIRE_MS,
     EXPIRED,
     KEEP_DEAD_MS,
@@ -48,8 +50,7 @@ logger = logging.getLogger(__name__)
 SCHEMA_VERSION = 1
 OPENING_LOCK = "outbox.lock"
 
-_COLUMNS = [column.name for column in fields(OutboxEntry) if column.name != "number"]
-_NAMES = ", ".join(_COLUMNS)
+_NAMES = ", ".join(COLUMNS)
 _SCHEMA = f"""
 BEGIN;
 CREATE TABLE notifications (
@@ -67,7 +68,7 @@ COMMIT;
 _SELECT = f"SELECT {_NAMES}, number FROM notifications"
 _PUT = (
     f"INSERT INTO notifications ({_NAMES}, holder, claimed_until_ms) "
-    f"VALUES ({', '.join('?' * len(_COLUMNS))}, ?, ?) ON CONFLICT DO NOTHING"
+    f"VALUES ({', '.join('?' * len(COLUMNS))}, ?, ?) ON CONFLICT DO NOTHING"
 )
 _WAITING = f"SELECT 1 FROM notifications WHERE state = 'waiting' LIMIT {MAX_WAITING}"
 _CLOSE = "UPDATE notifications SET is_open = 0 WHERE is_open AND thread_id = ? AND subject = ?"
@@ -142,7 +143,7 @@ class FileOutbox:
             dropped = 0
             for entry in entries:
                 if entry.target not in ended and room > 0:
-                    values = astuple(entry)[: len(_COLUMNS)]
+                    values = astuple(entry)[: len(COLUMNS)]
                     row = database.execute(_PUT, (*values, run, at_ms + CLAIM_MS))
                     room -= row.rowcount
                 elif room <= 0:
@@ -161,7 +162,7 @@ class FileOutbox:
         )
         with self._open() as database:
             for entry in settled:
-                database.execute(_SETTLE, _outcome(entry))
+                database.execute(_SETTLE, (*entry.outcome, *entry.key))
             rows = database.execute(
                 f"{_SELECT} WHERE number IN ({heads}) AND next_at_ms <= ? "
                 "AND (claimed_until_ms <= ? OR holder = ?) ORDER BY number LIMIT ?",
@@ -226,17 +227,12 @@ class FileOutbox:
 
     def page(self, state: OutboxState | None, cursor: str | None, limit: int) -> OutboxPage:
         """Return one page, newest first."""
-        conditions: dict[str, Any] = {}
-        if state is not None:
-            conditions["state = ?"] = state
-        if cursor is not None:
-            conditions["number < ?"] = parse_outbox_cursor(cursor)
-        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
+        before = None if cursor is None else parse_outbox_cursor(cursor)
+        statement, values = newest_first(
+            f"{_SELECT} WHERE true", "?", {"state": state}, before, limit
+        )
         with self._open() as database:
-            rows = database.execute(
-                f"{_SELECT} {where} ORDER BY number DESC LIMIT ?",
-                (*conditions.values(), limit + 1),
-            ).fetchall()
+            rows = database.execute(statement, values).fetchall()
         return page_of_outbox([_entry(row) for row in rows], limit)
 
     def forget_old(self, now_ms: int) -> int:
@@ -298,12 +294,6 @@ def _disabled(database: sqlite3.Connection) -> dict[str, str]:
     return dict(database.execute("SELECT target, reason FROM disabled"))
 
 
-def _outcome(entry: OutboxEntry) -> Sequence[Any]:
-    body = "" if entry.state == "delivered" else entry.body
-    times = entry.next_at_ms, entry.ended_at_ms
-    return entry.state, entry.attempts, *times, entry.error, body, *entry.key
-
-
 def _entry(row: Sequence[Any]) -> OutboxEntry:
-    values = dict(zip([*_COLUMNS, "number"], row, strict=True))
+    values = dict(zip([*COLUMNS, "number"], row, strict=True))
     return OutboxEntry(**{**values, "is_open": bool(values["is_open"])})

@@ -18,7 +18,7 @@ from pathlib import Path
 from app_server.runtime.files.disk import lock_within
 from app_server.runtime.files.opening import open_regular
 from app_server.runtime.files.sqlite import connect_to_read, problem_of, version_of
-from app_server.threads.checks import Check, Progress, counted, note_receivers
+from app_server.threads.checks import Check, Progress, counted, note_receivers, note_wakes
 from app_server.threads.failures import Holder
 from app_server.threads.files.codex.rollouts import SeenRollout, find_files
 from app_server.threads.files.filing import LOCK_WAIT_S, LogLocked
@@ -31,6 +31,7 @@ from app_server.threads.files.locks import holder_of, known_holder
 from app_server.threads.files.notifications import outbox_path
 from app_server.threads.files.outbox import DEAD_LETTERS, DISABLED
 from app_server.threads.files.outbox import SCHEMA_VERSION as OUTBOX_VERSION
+from app_server.threads.files.wakes import COUNTS as WAKE_COUNTS
 from app_server.threads.log.faults import LogFaults
 from app_server.threads.organization import FilingState
 from app_server.threads.rows import COLUMN_NAMES, ThreadRow, row_of
@@ -492,6 +493,11 @@ def check_signals(home: Path) -> Check:
     if problem is not None:
         check.add("error", f"{path} cannot be used: {problem}")
         check.advise("nothing if it is damaged: a server sets it aside and keeps what can be read")
+        return check
+    with closing(connect_to_read(path)) as database:
+        # A ledger of the time before wakes has no such table.
+        if database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'wakes'").fetchone():
+            note_wakes(check, database.execute(WAKE_COUNTS).fetchone(), time.time_ns() // 1_000_000)
     return check
 
 

@@ -6,29 +6,28 @@ Source: docs/wakes.md, "On disk".
 import sqlite3
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import astuple, fields
+from dataclasses import astuple
 from typing import Any, Protocol
 
 from pydantic_core import to_json
 
+from app_server.runtime.table_pages import newest_first
 from app_server.threads.wakes import (
+    COLUMNS,
+    COUNTED,
     KEEP_MS,
-    MAX_FILES_OF_HOME,
-    MAX_OF_HOME,
-    MAX_OF_THREAD,
     MAX_OVER,
+    OPEN,
     Look,
     StoredWake,
-    TooManyWakes,
     WakePage,
+    bounds_of,
     page_of_wakes,
     parse_wake_cursor,
 )
 from protocol.signals.delivery import WakeState
 
-COLUMNS = [column.name for column in fields(StoredWake) if column.name != "number"]
 _NAMES = ", ".join(COLUMNS)
-_OPEN = "(state IN ('armed', 'fired') OR text <> '')"
 SCHEMA = f"""
 CREATE TABLE IF NOT EXISTS wakes (
     number INTEGER PRIMARY KEY AUTOINCREMENT, {_NAMES}, UNIQUE (id)
@@ -37,12 +36,13 @@ CREATE INDEX IF NOT EXISTS wakes_by_thread ON wakes (thread_id, number);
 CREATE INDEX IF NOT EXISTS wakes_by_time ON wakes (look_at_ms) WHERE look_at_ms IS NOT NULL;
 CREATE INDEX IF NOT EXISTS wakes_waiting ON wakes (kind)
     WHERE state = 'armed' AND kind <> 'timer';
-CREATE INDEX IF NOT EXISTS wakes_over ON wakes (number) WHERE NOT {_OPEN};
+CREATE INDEX IF NOT EXISTS wakes_over ON wakes (number) WHERE NOT {OPEN};
 """
 INSERT = f"INSERT INTO wakes ({_NAMES}) VALUES ({', '.join('?' * len(COLUMNS))})"
 RESTORE = f"{INSERT} ON CONFLICT DO NOTHING"
 """Inserts what could be read of a damaged ledger, which may have an id twice."""
 SELECT = f"SELECT {_NAMES}, number FROM wakes"
+COUNTS = f"SELECT {COUNTED} FROM wakes"
 _MOVE = (
     f"UPDATE wakes SET {', '.join(f'{name} = ?' for name in COLUMNS)} "
     "WHERE id = ? AND state = ? AND fires = ?"
@@ -85,7 +85,7 @@ class FileWakes:
     def open_of(self, thread_ids: Sequence[str]) -> Sequence[StoredWake]:
         """Return the open wakes of some threads, in their order."""
         statement = (
-            f"{SELECT} WHERE thread_id IN (SELECT value FROM json_each(?)) AND {_OPEN} "
+            f"{SELECT} WHERE thread_id IN (SELECT value FROM json_each(?)) AND {OPEN} "
             "ORDER BY number"
         )
         with self._file.transaction() as database:
@@ -96,7 +96,7 @@ class FileWakes:
         """Return ids of threads that have open wakes; see WakeStore.threads_with_open."""
         with self._file.transaction() as database:
             rows = database.execute(
-                f"SELECT DISTINCT thread_id FROM wakes WHERE thread_id > ? AND {_OPEN} "
+                f"SELECT DISTINCT thread_id FROM wakes WHERE thread_id > ? AND {OPEN} "
                 "ORDER BY thread_id LIMIT ?",
                 (after, limit),
             ).fetchall()
@@ -106,17 +106,11 @@ class FileWakes:
         self, thread_id: str | None, state: WakeState | None, cursor: str | None, limit: int
     ) -> WakePage:
         """Return one page, newest first; see WakeStore.page."""
-        conditions: dict[str, Any] = {}
-        if thread_id is not None:
-            conditions["thread_id = ?"] = thread_id
-        if state is not None:
-            conditions["state = ?"] = state
-        if cursor is not None:
-            conditions["number < ?"] = parse_wake_cursor(cursor)
-        where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
-        statement = f"{SELECT} {where} ORDER BY number DESC LIMIT ?"
+        before = None if cursor is None else parse_wake_cursor(cursor)
+        equal = {"thread_id": thread_id, "state": state}
+        statement, values = newest_first(f"{SELECT} WHERE true", "?", equal, before, limit)
         with self._file.transaction() as database:
-            rows = database.execute(statement, (*conditions.values(), limit + 1)).fetchall()
+            rows = database.execute(statement, values).fetchall()
         return page_of_wakes([_wake(row) for row in rows], limit)
 
     def look(self, now_ms: int, limit: int) -> Look:
@@ -151,8 +145,8 @@ class FileWakes:
         """Remove what has been over for long, or is beyond the number kept; return how many."""
         with self._file.transaction() as database:
             return database.execute(
-                f"DELETE FROM wakes WHERE NOT {_OPEN} AND (changed_at_ms < ? OR number <= "
-                f"coalesce((SELECT number FROM wakes WHERE NOT {_OPEN} "
+                f"DELETE FROM wakes WHERE NOT {OPEN} AND (changed_at_ms < ? OR number <= "
+                f"coalesce((SELECT number FROM wakes WHERE NOT {OPEN} "
                 "ORDER BY number DESC LIMIT 1 OFFSET ?), 0))",
                 (now_ms - KEEP_MS, MAX_OVER),
             ).rowcount
@@ -164,18 +158,12 @@ def _require_room(database: sqlite3.Connection, wake: StoredWake) -> None:
     Raises:
         TooManyWakes
     """
-    bounds: list[tuple[str, tuple[str, ...], int, str]] = [
-        ("thread_id = ?", (wake.thread_id,), MAX_OF_THREAD, "of a thread"),
-        ("1", (), MAX_OF_HOME, "of a home"),
-    ]
-    if wake.kind == "file":
-        bounds.append(("kind = 'file'", (), MAX_FILES_OF_HOME, "on files of a home"))
-    for condition, values, bound, what in bounds:
+    for bound in bounds_of(wake):
+        condition = f"{bound.column} = ?" if bound.column else "true"
         (count,) = database.execute(
-            f"SELECT count(*) FROM wakes WHERE {condition} AND {_OPEN}", values
+            f"SELECT count(*) FROM wakes WHERE {condition} AND {OPEN}", bound.values
         ).fetchone()
-        if count >= bound:
-            raise TooManyWakes(f"at most {bound} wakes {what} may be open")
+        bound.require(count)
 
 
 def _values(wake: StoredWake) -> Sequence[Any]:

@@ -3,14 +3,16 @@
 Source: docs/operations.md, "Doctor"; docs/scale.md, "Operation".
 """
 
+import time
 from collections import Counter
 
-from app_server.threads.checks import Check, note_receivers
+from app_server.threads.checks import Check, note_receivers, note_wakes
 from app_server.threads.failures import StoreUnavailable
 from app_server.threads.postgresql.database import Connection, Database
 from app_server.threads.postgresql.migrations import schema_version
 from app_server.threads.postgresql.outbox import DEAD_LETTERS, DISABLED
 from app_server.threads.postgresql.requirements import StoreUnusable, require_usable
+from app_server.threads.postgresql.signals.wakes import COUNTS as WAKE_COUNTS
 
 _SERVER = """
 SELECT current_setting('server_version'), current_user::text, current_setting('fsync'),
@@ -48,6 +50,9 @@ def check_database(database: Database, shown: str) -> Check:
                 connection.execute(DEAD_LETTERS.encode()).fetchall(),
                 connection.execute(DISABLED.encode()).fetchall(),
             )
+            wakes = connection.execute(WAKE_COUNTS.encode()).fetchone()
+            assert wakes is not None
+            note_wakes(check, (wakes[0], wakes[1], wakes[2]), time.time_ns() // 1_000_000)
             with database.connect() as other:
                 if share_a_session(other, connection):
                     check.add("error", _POOLED)

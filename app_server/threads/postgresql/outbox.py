@@ -4,13 +4,15 @@ Source: docs/notifications.md, "Outbox".
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, fields
+from dataclasses import astuple
 from typing import Any
 
 import anyio.to_thread
 
+from app_server.runtime.table_pages import newest_first
 from app_server.threads.outbox import (
     CLAIM_MS,
+    COLUMNS,
     EXPIRE_MS,
     EXPIRED,
     KEEP_DEAD_MS,
@@ -27,13 +29,12 @@ from app_server.threads.outbox import (
 )
 from app_server.threads.postgresql.database import Connection, Database, storable
 
-_COLUMNS = [column.name for column in fields(OutboxEntry) if column.name != "number"]
-_NAMES = ", ".join(_COLUMNS)
+_NAMES = ", ".join(COLUMNS)
 _OWN = "tenant = (SELECT current_tenant())"
 _SELECT = f"SELECT {_NAMES}, number FROM notifications WHERE {_OWN}"
 _PUT = (
     f"INSERT INTO notifications ({_NAMES}, holder, claimed_until_ms) "
-    f"VALUES ({', '.join(['%s'] * len(_COLUMNS))}, %s, %s) ON CONFLICT DO NOTHING"
+    f"VALUES ({', '.join(['%s'] * len(COLUMNS))}, %s, %s) ON CONFLICT DO NOTHING"
 )
 _WAITING = (
     f"SELECT count(*) FROM (SELECT 1 FROM notifications WHERE {_OWN} AND state = 'waiting' "
@@ -128,7 +129,7 @@ class PostgresOutbox:
             ended = _disabled(connection) if entries else {}
             for entry in entries:
                 if entry.target not in ended and room > 0:
-                    values = map(storable, astuple(entry)[: len(_COLUMNS)])
+                    values = map(storable, astuple(entry)[: len(COLUMNS)])
                     row = connection.execute(_PUT.encode(), [*values, run, at_ms + CLAIM_MS])
                     room -= row.rowcount
                 elif room <= 0:
@@ -144,7 +145,7 @@ class PostgresOutbox:
         with self._database.transaction() as connection:
             # In one order, so that two servers never wait for each other.
             for entry in sorted(settled, key=lambda entry: entry.key):
-                connection.execute(_SETTLE.encode(), _outcome(entry))
+                connection.execute(_SETTLE.encode(), (*entry.outcome, *entry.key))
             rows = connection.execute(
                 _CLAIM.encode(),
                 (run, now_ms + CLAIM_MS, targets, now_ms, now_ms, run, claim.limit),
@@ -209,15 +210,10 @@ class PostgresOutbox:
 
     def page(self, state: OutboxState | None, cursor: str | None, limit: int) -> OutboxPage:
         """Return one page, newest first."""
-        conditions: dict[str, Any] = {}
-        if state is not None:
-            conditions["state = %s"] = state
-        if cursor is not None:
-            conditions["number < %s"] = parse_outbox_cursor(cursor)
-        where = "".join(f" AND {condition}" for condition in conditions)
-        statement = f"{_SELECT}{where} ORDER BY number DESC LIMIT %s"
+        before = None if cursor is None else parse_outbox_cursor(cursor)
+        statement, values = newest_first(_SELECT, "%s", {"state": state}, before, limit)
         with self._database.connection() as connection:
-            found = connection.execute(statement.encode(), [*conditions.values(), limit + 1])
+            found = connection.execute(statement.encode(), values)
             return page_of_outbox([_entry(row) for row in found], limit)
 
     def forget_old(self, now_ms: int) -> int:
@@ -245,11 +241,5 @@ def _number(connection: Connection, statement: str) -> int:
     return int(row[0])
 
 
-def _outcome(entry: OutboxEntry) -> Sequence[Any]:
-    body = "" if entry.state == "delivered" else entry.body
-    times = entry.next_at_ms, entry.ended_at_ms
-    return entry.state, entry.attempts, *times, entry.error, body, *entry.key
-
-
 def _entry(row: Sequence[Any]) -> OutboxEntry:
-    return OutboxEntry(**dict(zip([*_COLUMNS, "number"], row, strict=True)))
+    return OutboxEntry(**dict(zip([*COLUMNS, "number"], row, strict=True)))

@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 
 from app_server.threads.files.ledger import Ledger
 from app_server.threads.files.signals import ledger_path
-from app_server.threads.files.wakes import COLUMNS, INSERT
-from app_server.threads.wakes import StoredWake
+from app_server.threads.files.wakes import INSERT
+from app_server.threads.wakes import COLUMNS, StoredWake
 from tests.support.harness import write_config
 from tests.support.model import ScriptedModel
 from tests.support.processes import running

@@ -1,6 +1,8 @@
 """store in PostgreSQL: what `app-server doctor` says of the database."""
 
 import json
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +10,12 @@ import psycopg
 import pytest
 
 from app_server.threads.postgresql.checks import share_a_session
+from app_server.threads.postgresql.database import Database
 from app_server.threads.postgresql.migrations import migrations
+from app_server.threads.postgresql.signals.ledger import PostgresLedger
 from tests.support.postgresql import ROLE, Cluster, name_of
 from tests.support.processes import run_cli
+from tests.support.receiver.wakes import stored_timer
 
 pytestmark = [pytest.mark.postgresql, pytest.mark.process]
 
@@ -131,3 +136,25 @@ def test_receivers_with_dead_letters_and_those_that_are_gone_are_named(
         "webhook b: 1 dead letter",
         "webhook a answered 410, and is sent nothing more",
     ]
+
+
+def test_wakes_are_counted_and_one_that_is_overdue_is_named(
+    tmp_path: Path, database_url: str
+) -> None:
+    database = Database(database_url)
+    database.open()
+    try:
+        wakes = PostgresLedger(database).wakes
+        wakes.add(stored_timer("due", time.time_ns() // 1_000_000 - 301_000))
+        wakes.add(replace(stored_timer("gone", None), state="lost"))
+    finally:
+        database.close()
+    check = looked(tmp_path, database_url)
+    assert (check["status"], check["details"][2:]) == (
+        "warning",
+        [
+            "1 open wake",
+            "1 lost wake of the last 30 days, of which threads were told",
+            "a wake is overdue for 5 minutes",
+        ],
+    )

@@ -10,6 +10,7 @@ from typing import Any
 import anyio.to_thread
 from pydantic_core import to_json
 
+from app_server.runtime.table_pages import newest_first
 from app_server.threads.ledger import (
     KEEP_MS,
     LOGGED_STAGES,
@@ -149,17 +150,11 @@ class PostgresLedger:
         Raises:
             InvalidCursor
         """
-        conditions: dict[str, Any] = {}
-        if thread_id is not None:
-            conditions["thread_id = %s"] = thread_id
-        if stage is not None:
-            conditions["stage = %s"] = stage
-        if cursor is not None:
-            conditions["number < %s"] = parse_entry_cursor(cursor)
-        where = "".join(f" AND {condition}" for condition in conditions)
-        statement = f"{_SELECT}{where} ORDER BY number DESC LIMIT %s"
+        before = None if cursor is None else parse_entry_cursor(cursor)
+        equal = {"thread_id": thread_id, "stage": stage}
+        statement, values = newest_first(_SELECT, "%s", equal, before, limit)
         with self._database.connection() as connection:
-            found = connection.execute(statement.encode(), [*conditions.values(), limit + 1])
+            found = connection.execute(statement.encode(), values)
             return page_of_entries([_entry(row) for row in found], limit)
 
     def forget_old(self, now_ms: int) -> int:

@@ -4,34 +4,34 @@ Source: docs/wakes.md, "On disk".
 """
 
 from collections.abc import Sequence
-from dataclasses import astuple, fields
+from dataclasses import astuple
 from typing import Any
 
+from app_server.runtime.table_pages import newest_first
 from app_server.threads.postgresql.database import Connection, Database, storable
 from app_server.threads.postgresql.signals.version import bump
 from app_server.threads.wakes import (
+    COLUMNS,
+    COUNTED,
     KEEP_MS,
-    MAX_FILES_OF_HOME,
-    MAX_OF_HOME,
-    MAX_OF_THREAD,
     MAX_OVER,
+    OPEN,
     Look,
     StoredWake,
-    TooManyWakes,
     WakePage,
+    bounds_of,
     page_of_wakes,
     parse_wake_cursor,
 )
 from protocol.signals.delivery import WakeState
 
-_COLUMNS = [column.name for column in fields(StoredWake) if column.name != "number"]
-_NAMES = ", ".join(_COLUMNS)
-_OPEN = "(state IN ('armed', 'fired') OR text <> '')"
+_NAMES = ", ".join(COLUMNS)
 _OWN = "tenant = (SELECT current_tenant())"
 _SELECT = f"SELECT {_NAMES}, number FROM wakes WHERE {_OWN}"
-_INSERT = f"INSERT INTO wakes ({_NAMES}) VALUES ({', '.join(['%s'] * len(_COLUMNS))})"
+COUNTS = f"SELECT {COUNTED} FROM wakes WHERE {_OWN}"
+_INSERT = f"INSERT INTO wakes ({_NAMES}) VALUES ({', '.join(['%s'] * len(COLUMNS))})"
 _MOVE = (
-    f"UPDATE wakes SET {', '.join(f'{name} = %s' for name in _COLUMNS)} "
+    f"UPDATE wakes SET {', '.join(f'{name} = %s' for name in COLUMNS)} "
     f"WHERE {_OWN} AND id = %s AND state = %s AND fires = %s"
 )
 _REPEATED_BACK = (
@@ -76,7 +76,7 @@ class PostgresWakes:
 
     def open_of(self, thread_ids: Sequence[str]) -> Sequence[StoredWake]:
         """Return the open wakes of some threads, in their order."""
-        statement = f"{_SELECT} AND thread_id = ANY(%s) AND {_OPEN} ORDER BY number"
+        statement = f"{_SELECT} AND thread_id = ANY(%s) AND {OPEN} ORDER BY number"
         with self._database.connection() as connection:
             return [
                 _wake(row) for row in connection.execute(statement.encode(), [list(thread_ids)])
@@ -85,7 +85,7 @@ class PostgresWakes:
     def threads_with_open(self, after: str, limit: int) -> Sequence[str]:
         """Return ids of threads that have open wakes; see WakeStore.threads_with_open."""
         statement = (
-            f"SELECT DISTINCT thread_id FROM wakes WHERE {_OWN} AND thread_id > %s AND {_OPEN} "
+            f"SELECT DISTINCT thread_id FROM wakes WHERE {_OWN} AND thread_id > %s AND {OPEN} "
             "ORDER BY thread_id LIMIT %s"
         )
         with self._database.connection() as connection:
@@ -95,17 +95,11 @@ class PostgresWakes:
         self, thread_id: str | None, state: WakeState | None, cursor: str | None, limit: int
     ) -> WakePage:
         """Return one page, newest first; see WakeStore.page."""
-        conditions: dict[str, Any] = {}
-        if thread_id is not None:
-            conditions["thread_id = %s"] = thread_id
-        if state is not None:
-            conditions["state = %s"] = state
-        if cursor is not None:
-            conditions["number < %s"] = parse_wake_cursor(cursor)
-        where = "".join(f" AND {condition}" for condition in conditions)
-        statement = f"{_SELECT}{where} ORDER BY number DESC LIMIT %s"
+        before = None if cursor is None else parse_wake_cursor(cursor)
+        equal = {"thread_id": thread_id, "state": state}
+        statement, values = newest_first(_SELECT, "%s", equal, before, limit)
         with self._database.connection() as connection:
-            found = connection.execute(statement.encode(), [*conditions.values(), limit + 1])
+            found = connection.execute(statement.encode(), values)
             return page_of_wakes([_wake(row) for row in found], limit)
 
     def look(self, now_ms: int, limit: int) -> Look:
@@ -134,8 +128,8 @@ class PostgresWakes:
     def forget_old(self, now_ms: int) -> int:
         """Remove what has been over for long, or is beyond the number kept; return how many."""
         statement = (
-            f"DELETE FROM wakes WHERE {_OWN} AND NOT {_OPEN} AND (changed_at_ms < %s OR number <= "
-            f"coalesce((SELECT number FROM wakes WHERE {_OWN} AND NOT {_OPEN} "
+            f"DELETE FROM wakes WHERE {_OWN} AND NOT {OPEN} AND (changed_at_ms < %s OR number <= "
+            f"coalesce((SELECT number FROM wakes WHERE {_OWN} AND NOT {OPEN} "
             "ORDER BY number DESC LIMIT 1 OFFSET %s), 0))"
         )
         with self._database.transaction() as connection:
@@ -149,20 +143,10 @@ def _require_room(connection: Connection, wake: StoredWake) -> None:
     Raises:
         TooManyWakes
     """
-    bounds: list[tuple[str, Sequence[str], int, str]] = [
-        ("thread_id = %s", (wake.thread_id,), MAX_OF_THREAD, "of a thread"),
-        ("true", (), MAX_OF_HOME, "of a home"),
-    ]
-    if wake.kind == "file":
-        bounds.append(("kind = 'file'", (), MAX_FILES_OF_HOME, "on files of a home"))
-    for condition, values, bound, what in bounds:
-        count = _one(
-            connection,
-            f"SELECT count(*) FROM wakes WHERE {_OWN} AND {condition} AND {_OPEN}",
-            values,
-        )
-        if count is not None and count >= bound:
-            raise TooManyWakes(f"at most {bound} wakes {what} may be open")
+    for bound in bounds_of(wake):
+        condition = f"{bound.column} = %s" if bound.column else "true"
+        statement = f"SELECT count(*) FROM wakes WHERE {_OWN} AND {condition} AND {OPEN}"
+        bound.require(_one(connection, statement, bound.values) or 0)
 
 
 def _one(connection: Connection, statement: str, values: Sequence[Any]) -> int | None:
@@ -171,8 +155,8 @@ def _one(connection: Connection, statement: str, values: Sequence[Any]) -> int |
 
 
 def _values(wake: StoredWake) -> list[Any]:
-    return [storable(value) for value in astuple(wake)[: len(_COLUMNS)]]
+    return [storable(value) for value in astuple(wake)[: len(COLUMNS)]]
 
 
 def _wake(row: Sequence[Any]) -> StoredWake:
-    return StoredWake(**dict(zip([*_COLUMNS, "number"], row, strict=True)))
+    return StoredWake(**dict(zip([*COLUMNS, "number"], row, strict=True)))
