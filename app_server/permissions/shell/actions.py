@@ -70,7 +70,7 @@ def _actions(script: Script, cwd: str) -> list[CommandAction] | None:
 
 
 def _is_put_in_place(command: Command) -> bool:
-    return any(word.is_pattern or word.text.startswith("~") for word in command.words)
+    return any(word.is_pattern or word.may_have_home for word in command.words)
 
 
 def _lines_of_file(script: Script, cwd: str) -> CommandAction | None:

@@ -6,6 +6,7 @@ of the reference see.
 Source: docs/tools.md, "Approvals and rules", "Commands".
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -16,6 +17,11 @@ MAX_SCRIPT_BYTES = 65_536
 MAX_COMMANDS = 500
 """Wherever they stand; a script that mentions more is not read."""
 
+_TILDE = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_]*(?:\[.*\])?\+?=(?:.*:)?)?~", re.DOTALL)
+"""At the start of a word, or where a value or a part of one begins in a word like an assignment.
+Source: https://www.gnu.org/software/bash/manual/html_node/Tilde-Expansion.html
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Word:
@@ -23,8 +29,8 @@ class Word:
 
     text: str
     is_literal: bool = True
-    """Whether the program gets this very text, but for a `~` at its start and patterns of file
-    names; not if the shell puts something else in its place.
+    """Whether the program gets this very text, but for home folders in the place of `~` and patterns
+    of file names; not if the shell puts something else in its place.
     """
     is_pattern: bool = False
     """Whether it is a pattern of file names, so that the program may get any number of words, also
@@ -34,6 +40,11 @@ class Word:
     """Whether zsh takes it for one, with options that a profile may set (`EXTENDED_GLOB`,
     `BRACE_CCL`).
     """
+
+    @property
+    def may_have_home(self) -> bool:
+        """Whether bash may put a home folder in the place of a `~`; quotes are not looked at."""
+        return _TILDE.match(self.text) is not None
 
     @property
     def may_be_many(self) -> bool:

@@ -134,6 +134,8 @@ async def test_commands_are_shown_as_codex_shows_them() -> None:
         "cd src; cd; cat a",
         "ls *.py",
         "cat ~/x",
+        "cat a=~/x",
+        "cat a=x:~/x",
     ],
 )
 async def test_what_may_write_makes_the_whole_unknown(text: str) -> None:
