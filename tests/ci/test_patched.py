@@ -10,7 +10,6 @@ whole process has; and ports and files of the machine.
 import ast
 import re
 from collections.abc import Iterator
-from functools import cache
 
 from tests.support.paths import ROOT
 
@@ -26,20 +25,16 @@ NOT_PRIVATE = {"_exit", "_replace"}
 CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*")
 
 
-@cache
-def nodes() -> list[tuple[str, ast.AST]]:
-    """Return every node of the tests, with the path of its file."""
-    paths = sorted((ROOT / "tests").rglob("*.py"))
-    return [
-        (str(path.relative_to(ROOT)), node)
-        for path in paths
-        for node in ast.walk(ast.parse(path.read_text()))
-    ]
+def nodes(words: str) -> Iterator[tuple[str, ast.AST]]:
+    """Give every node of those files of the tests that a pattern is found in, with their paths."""
+    for path in sorted((ROOT / "tests").rglob("*.py")):
+        if re.search(words, source := path.read_text()):
+            yield from ((str(path.relative_to(ROOT)), node) for node in ast.walk(ast.parse(source)))
 
 
 def patched() -> Iterator[str]:
     """Give each constant that a test changes, as `FILE:LINE NAME`."""
-    for path, node in nodes():
+    for path, node in nodes(r"\bsetattr\b"):
         match node:
             case ast.Call(func=ast.Attribute(attr="setattr"), args=args):
                 names = [arg.value for arg in args[:2] if isinstance(arg, ast.Constant)]
@@ -51,7 +46,7 @@ def patched() -> Iterator[str]:
 
 def private() -> Iterator[str]:
     """Give each private attribute that a test uses, as `FILE:LINE NAME`."""
-    for path, node in nodes():
+    for path, node in nodes(r"(?<!\bself)(?<!\bcls)\._[^_]"):
         match node:
             case ast.Attribute(
                 value=ast.Name(id="self" | "cls") | ast.Call(func=ast.Name("super"))

@@ -1,6 +1,7 @@
 """What ruff does not see: imports of modules for nothing, and loggers that nobody writes to."""
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,12 +16,18 @@ IMPORTED_EARLY = {"uvicorn.lifespan.off"}
 def names_in(tree: ast.Module) -> Iterator[str]:
     """Give every name that is read, and every `a.b.c` with all its beginnings."""
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Load):
-            yield ast.unparse(node)
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()):
+                yield name
+            case ast.Attribute(ctx=ast.Load()):
+                yield ast.unparse(node)
 
 
 def unused_in(path: Path) -> list[str]:
-    tree = ast.parse(path.read_text())
+    source = path.read_text()
+    if not re.search(r"^\s*import \w+\.|^logger\b", source, re.MULTILINE):
+        return []
+    tree = ast.parse(source)
     names = set(names_in(tree))
     imported = {
         alias.name

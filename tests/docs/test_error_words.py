@@ -17,6 +17,8 @@ SOURCES = [
 
 
 def _words(source: str) -> Iterator[str]:
+    if not any(f"{name}(" in source for name in WORD_AT):
+        return
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             given = node.args[WORD_AT.get(node.func.id, len(node.args)) :][:1]

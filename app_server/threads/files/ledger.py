@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import astuple, fields
-from functools import wraps
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -348,11 +348,18 @@ def _check(database: sqlite3.Connection, path: Path, checked_bytes: int) -> None
         check_whole(database)
 
 
+@cache
+def _validator(of: type) -> TypeAdapter[Any]:
+    # Building it takes longer than validating hundreds of rows, and few ledgers are damaged.
+    return TypeAdapter(of)
+
+
 def _readable_rows(path: Path) -> list[tuple[Any, ...]]:
     """Read what can be read of a damaged ledger."""
+    validator = _validator(Entry)
 
     def check(row: dict[str, Any]) -> None:
-        TypeAdapter(Entry).validate_python(row)
+        validator.validate_python(row)
         if row["item"]:
             from_json(row["item"])
 
@@ -360,8 +367,10 @@ def _readable_rows(path: Path) -> list[tuple[Any, ...]]:
 
 
 def _readable_wakes(path: Path) -> list[tuple[Any, ...]]:
+    validator = _validator(StoredWake)
+
     def check(row: dict[str, Any]) -> None:
-        TypeAdapter(StoredWake).validate_python(row)
+        validator.validate_python(row)
         from_json(row["source"])
 
     return _readable(path, wakes.SELECT, WAKE_COLUMNS, check)
