@@ -29,8 +29,8 @@ class Word:
 
     text: str
     is_literal: bool = True
-    """Whether the program gets this very text, but for home folders in the place of `~` and patterns
-    of file names; not if the shell puts something else in its place.
+    """Whether the program gets this very text, but for patterns of file names and home folders in
+    the place of `~`; not if the shell puts something else in its place.
     """
     is_pattern: bool = False
     """Whether it is a pattern of file names, so that the program may get any number of words, also

@@ -211,11 +211,28 @@ def test_folders_that_cannot_be_written_leave_reading_and_lists(tmp_path: Path) 
             json.dumps({"id": number, "method": method, "params": params})
             for number, (method, params) in enumerate(all_requests)
         ]
-        stdin = "".join(line + "\n" for line in lines)
-        result = run_without_rights("--home", str(tmp_path), stdin=stdin)
-        assert result.returncode == 0, result.stderr
-        answers = [json.loads(line) for line in result.stdout.splitlines()]
-        return {answer["id"]: answer for answer in answers if "id" in answer}
+        command = [str(EXECUTABLE), "--home", str(tmp_path)]
+        answers: dict[int, Any] = {}
+        with subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment_without("OPENAI_API_KEY"),
+            preexec_fn=give_up_roots_rights,
+        ) as server:
+            assert server.stdin is not None
+            assert server.stdout is not None
+            server.stdin.write("".join(line + "\n" for line in lines))
+            server.stdin.flush()
+            # Once its client has ended it gives what still runs only seconds.
+            while len(answers) < len(lines):
+                answer = json.loads(server.stdout.readline())
+                if "id" in answer:
+                    answers[answer["id"]] = answer
+            server.stdin.close()
+            assert server.wait() == 0
+        return answers
 
     start = ("thread/start", {"ephemeral": False})
     thread_id = conversation(start)[1]["result"]["thread"]["id"]
