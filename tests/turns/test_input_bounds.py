@@ -26,7 +26,7 @@ class Requests:
         self.state: ThreadState = session.context.log.state
         self._budgets = session.context.usage.budgets
         last = served.model.requests[-1]
-        self.instructions, self._tools, self._text = (
+        self.instructions, self.tools, self._text = (
             last["instructions"],
             last["tools"],
             last.get("text"),
@@ -35,14 +35,14 @@ class Requests:
 
     def sizes(self, instructions: str, new: list[JsonObject]) -> tuple[int, int]:
         """Return the bytes of what is around the history, and of items."""
-        parts = [instructions, self._tools, self._text, self._before]
+        parts = [instructions, self.tools, self._text, self._before]
         return len(to_json(parts)), len(to_json(new))
 
     async def bound(self, instructions: str, *new: JsonObject) -> int:
         """Return the most tokens of input that a request is taken to have."""
         body: JsonObject = {
             "instructions": instructions,
-            "tools": self._tools,
+            "tools": self.tools,
             "input": [*self._before, *self.state.history, *new],
         }
         if self._text is not None:
@@ -76,6 +76,11 @@ async def test_input_is_bounded_by_what_was_counted_and_the_bytes_of_what_came_s
         # The instructions were others: they were not counted.
         around, _ = requests.sizes("other", [])
         assert await requests.bound("other", NEW) == 777 + around + new
+        # So it is for a compaction, which has no tools and a prompt behind the history.
+        tools, requests.tools = requests.tools, []
+        around, _ = requests.sizes(said, [])
+        assert await requests.bound(said, NEW) == 777 + around + new
+        requests.tools = tools
         # Another model counts otherwise.
         settings = {"threadId": thread_id, "model": "other"}
         await client.call("thread/settings/update", settings)

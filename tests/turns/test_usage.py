@@ -33,11 +33,17 @@ from tests.support.harness import WireClient, claim, serve, write_config
 from tests.support.model import BREAK, Gate, ScriptedModel, calls, says
 from tests.support.processes import running
 from tests.support.threads.stores import created
-from tests.support.turn_tools.usage import LIST, used, using, without_times
+from tests.support.turn_tools.usage import (
+    LIST,
+    RETRYING,
+    requests_of_all_kinds,
+    used,
+    using,
+    without_times,
+)
 from tests.support.turn_tools.usage_kills import ledger_over_kills
-from tests.support.turns import start_turn, text_input
+from tests.support.turns import start_turn
 
-RETRYING = {"model_providers": {"scripted": {"stream_max_retries": 2}}}
 NONE = {
     "inputTokens": 0,
     "cachedInputTokens": 0,
@@ -68,30 +74,7 @@ async def test_usage_is_the_sum_of_what_the_model_has_reported(tmp_path: Path) -
     async with serve(tmp_path) as served, served.client() as client:
         model = served.model
         thread_id = await client.start_thread(config=RETRYING)
-        # A turn of two requests, one of which is sent again.
-        model.scripts += [
-            using(calls(LIST), 1),
-            [*says("cut")[:2], BREAK],
-            using(says("done"), 2),
-        ]
-        first = await client.turn(thread_id, "one")
-        # One that is steered away from an answer that has no usage yet.
-        gate = Gate()
-        model.scripts += [[*says("more")[:2], gate, *says("more")[2:]], using(says("then"), 3)]
-        turn_id = await start_turn(client, thread_id, "two")
-        await gate.wait_until_reached()
-        steering = {"threadId": thread_id, "expectedTurnId": turn_id, "input": text_input("new")}
-        await client.call("turn/steer", steering)
-        await client.wait_for("turn/completed")
-        gate.opened.set()
-        # A compaction, and a review.
-        model.scripts += [using(says("sum"), 4), using(calls(LIST), 5), using(says("fine"), 6)]
-        await client.call("thread/compact/start", {"threadId": thread_id})
-        await client.wait_for("turn/completed")
-        review = {"threadId": thread_id, "target": {"type": "uncommittedChanges"}}
-        await client.call("review/start", review)
-        await client.wait_for("turn/completed")
-
+        first_id, steered_id = await requests_of_all_kinds(client, model, thread_id)
         assert await by(client, "thread") == {thread_id: used(1, 2, 3, 4, 5, 6, unreported=2)}
         assert await by(client, "origin") == {
             "user": used(1, 2, 3, unreported=2),
@@ -99,8 +82,8 @@ async def test_usage_is_the_sum_of_what_the_model_has_reported(tmp_path: Path) -
             "review": used(5, 6),
         }
         turns = await by(client, "turn", threadId=thread_id)
-        assert turns[first["id"]] == used(1, 2, unreported=1)
-        assert turns[turn_id] == used(3, unreported=1)
+        assert turns[first_id] == used(1, 2, unreported=1)
+        assert turns[steered_id] == used(3, unreported=1)
         assert len(turns) == 4
         assert await by(client, "model") == {"scripted": used(1, 2, 3, 4, 5, 6, unreported=2)}
         assert await by(client, "folder") == {str(tmp_path): used(1, 2, 3, 4, 5, 6, unreported=2)}

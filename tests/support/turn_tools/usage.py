@@ -6,7 +6,8 @@ from typing import Any
 from pydantic_core import to_json
 
 from tests.support.harness import WireClient
-from tests.support.model import says
+from tests.support.model import BREAK, Gate, ScriptedModel, calls, says
+from tests.support.turns import start_turn, text_input
 
 LIST = {"name": "update_plan", "arguments": {"plan": [{"step": "one", "status": "pending"}]}}
 
@@ -87,3 +88,41 @@ async def until_stopped(client: WireClient, thread_id: str, text: str = "go") ->
             assert turn["error"]["codexErrorInfo"] == "budgetExceeded"
             return turns, turn["error"]["message"]
         turns += 1
+
+
+RETRYING = {"model_providers": {"scripted": {"stream_max_retries": 2}}}
+"""Settings of a thread for `requests_of_all_kinds`."""
+
+
+async def requests_of_all_kinds(
+    client: WireClient, model: ScriptedModel, thread_id: str
+) -> tuple[str, str]:
+    """Have requests with the numbers from 1 to 6, and two whose usage the model does not report.
+
+    One is sent again, one is steered away from, one compacts, two review. Returns the turns of the
+    first two kinds.
+    """
+    # A turn of two requests, one of which is sent again.
+    model.scripts += [
+        using(calls(LIST), 1),
+        [*says("cut")[:2], BREAK],
+        using(says("done"), 2),
+    ]
+    first = await client.turn(thread_id, "one")
+    # One that is steered away from an answer that has no usage yet.
+    gate = Gate()
+    model.scripts += [[*says("more")[:2], gate, *says("more")[2:]], using(says("then"), 3)]
+    turn_id = await start_turn(client, thread_id, "two")
+    await gate.wait_until_reached()
+    steering = {"threadId": thread_id, "expectedTurnId": turn_id, "input": text_input("new")}
+    await client.call("turn/steer", steering)
+    await client.wait_for("turn/completed")
+    gate.opened.set()
+    # A compaction, and a review.
+    model.scripts += [using(says("sum"), 4), using(calls(LIST), 5), using(says("fine"), 6)]
+    await client.call("thread/compact/start", {"threadId": thread_id})
+    await client.wait_for("turn/completed")
+    review = {"threadId": thread_id, "target": {"type": "uncommittedChanges"}}
+    await client.call("review/start", review)
+    await client.wait_for("turn/completed")
+    return first["id"], turn_id
