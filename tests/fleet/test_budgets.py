@@ -9,7 +9,17 @@ import pytest
 
 from tests.support.harness import claim
 from tests.support.threads.nodes import running_nodes
-from tests.support.turn_tools.usage import HOME, LIMIT, TOKENS, small, until_stopped
+from tests.support.turn_tools.usage import (
+    HOME,
+    LARGE,
+    LARGE_LIMIT,
+    LIMIT,
+    LONG_TEXT,
+    TOKENS,
+    dearest,
+    small,
+    until_stopped,
+)
 
 pytestmark = pytest.mark.postgresql
 
@@ -42,6 +52,31 @@ async def test_sixteen_threads_of_two_nodes_never_pass_their_budget(
         assert all(why.startswith("the budget of the home is used up: ") for _, why in stopped)
         rows = await asyncio.to_thread(_spending, database_url)
         assert rows == [("home", "", "tokens", "", TOKENS * asked)]
+
+
+@claim("budgets:servers", "budgets:parallel")
+async def test_sixteen_threads_of_two_nodes_never_pass_with_a_model_that_counts_every_byte(
+    tmp_path: Path, database_url: str
+) -> None:
+    async with (
+        running_nodes(tmp_path, database_url, config=LARGE) as nodes,
+        AsyncExitStack() as stack,
+    ):
+        nodes.model.choose = dearest
+        clients = [
+            await stack.enter_async_context(nodes.all[number % 2].client())
+            for number in range(THREADS)
+        ]
+        threads = [await client.start_thread() for client in clients]
+        stopped = await asyncio.gather(
+            *(
+                until_stopped(client, thread_id, LONG_TEXT)
+                for client, thread_id in zip(clients, threads, strict=True)
+            )
+        )
+        assert sum(turns for turns, _ in stopped) > THREADS
+        ((*_, used),) = await asyncio.to_thread(_spending, database_url)
+        assert LARGE_LIMIT - 100_000 < used <= LARGE_LIMIT
 
 
 def _spending(database_url: str) -> list[tuple[str, str, str, str, int]]:

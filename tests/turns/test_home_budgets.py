@@ -12,7 +12,7 @@ import pytest
 from app_server.config.values import Config
 from app_server.runtime.files.sqlite import connect
 from app_server.threads.files import budgets
-from app_server.turns.usage.budgets import MAX_OUTPUT_TOKENS, BudgetExceeded, Reservation
+from app_server.turns.usage.budgets import BudgetExceeded, Reservation
 from app_server.turns.usage.home import broken_limits, shared_limits
 from protocol.model import JsonObject
 from protocol.threads.thread import BudgetLimits, MoneyAmount
@@ -21,10 +21,12 @@ from tests.support.model import Gate, ScriptedModel, says
 from tests.support.processes import running
 from tests.support.turn_tools.usage import (
     HOME,
+    LARGE,
+    LARGE_LIMIT,
     LIMIT,
+    LONG_TEXT,
     TOKENS,
-    bytes_of,
-    counted,
+    dearest,
     small,
     until_stopped,
     using,
@@ -60,29 +62,21 @@ async def test_sixteen_threads_at_once_never_pass_the_budget_of_their_home(tmp_p
         assert spending(tmp_path / "budgets.sqlite3") == [("home", "", "tokens", "", used)]
 
 
-def dearest(request: dict[str, Any]) -> list[Any]:
-    """Answer with the most that any model may count: a token a byte, and all the room there is."""
-    bound = request["max_output_tokens"]
-    return counted(says("ok"), bytes_of(request), bound if bound < MAX_OUTPUT_TOKENS else 100)
-
-
 @claim("budgets:parallel")
 async def test_sixteen_threads_never_pass_a_budget_with_a_model_that_counts_every_byte(
     tmp_path: Path,
 ) -> None:
-    limit = 2_000_000
-    config = HOME.replace(str(LIMIT), str(limit))
-    async with serve(tmp_path, config=config) as served, AsyncExitStack() as stack:
+    async with serve(tmp_path, config=LARGE) as served, AsyncExitStack() as stack:
         served.model.choose = dearest
         clients = [await stack.enter_async_context(served.client()) for _ in range(16)]
         threads = [await client.start_thread() for client in clients]
         stopped = await asyncio.gather(
             *(
-                until_stopped(client, thread_id, "new " * 2_000)
+                until_stopped(client, thread_id, LONG_TEXT)
                 for client, thread_id in zip(clients, threads, strict=True)
             )
         )
-        assert limit - 100_000 < await spent(clients[0]) <= limit
+        assert LARGE_LIMIT - 100_000 < await spent(clients[0]) <= LARGE_LIMIT
         assert len(served.model.requests) >= sum(turns for turns, _ in stopped) > 16
 
 

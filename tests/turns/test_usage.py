@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from app_server.config.effective import ConfigSources, Configuration
+from app_server.config.values import Config
+from app_server.models.catalogue.prices import broken_prices, read_prices
 from app_server.rpc.hub import Hub
 from app_server.runtime.clock import SystemClock
 from app_server.threads.files.budgets import FileBudgets
@@ -207,6 +209,56 @@ async def test_cost_is_exact_and_a_sum_for_each_currency(tmp_path: Path) -> None
         assert answer["pricesSource"] == str(tmp_path / "config.toml")
         thread = (await client.call("usage/read", {"threadId": thread_id}))["data"]
         assert thread[0]["usage"]["cost"] == answer["total"]["cost"]
+
+
+GOOD = {"in": "0.000000001", "cached": 0, "out": 1_000_000, "currency": "USD"}
+RULE = "a price must be a number, or the text of one, from 0 to 1000000, with at most 9 decimals"
+
+
+@claim("usage:cost")
+@pytest.mark.parametrize(
+    ("wrong", "path", "rule"),
+    [
+        ({"in": -1}, ("in",), RULE),
+        ({"in": "-0.1"}, ("in",), RULE),
+        ({"cached": -0.001}, ("cached",), RULE),
+        ({"out": 1_000_000.5}, ("out",), RULE),
+        ({"out": "1e7"}, ("out",), RULE),
+        ({"in": "0.0000000001"}, ("in",), RULE),
+        ({"in": True}, ("in",), RULE),
+        ({"in": "nan"}, ("in",), RULE),
+        ({"in": float("inf")}, ("in",), RULE),
+        ({"in": "much"}, ("in",), RULE),
+        ({"in": [1]}, ("in",), RULE),
+        ({"out": None}, (), "`in` and `out` are needed: the prices of a million tokens"),
+        ({"currency": "usd"}, ("currency",), "`currency` must be three capital letters"),
+        ({"currency": None}, (), "`currency` must be three capital letters"),
+    ],
+)
+def test_a_price_that_makes_no_sense_is_named_and_the_others_hold(
+    wrong: dict[str, Any], path: tuple[str, ...], rule: str
+) -> None:
+    entry = {key: value for key, value in {**GOOD, **wrong}.items() if value is not None}
+    config = Config({"model_prices": {"bad": entry, "good": GOOD}})
+    (error,) = broken_prices(config)
+    assert error.path == ("model_prices", "bad", *path)
+    assert str(error).startswith(rule)
+    assert list(read_prices(config).by_name) == ["good"]
+
+
+@claim("usage:cost")
+async def test_clients_are_warned_of_a_price_below_zero_and_none_is_written(
+    tmp_path: Path,
+) -> None:
+    async with serve(tmp_path, config=PRICES) as served, served.client() as client:
+        warning = (await client.wait_for("configWarning"))["params"]
+        assert "model_prices" in warning["summary"]
+        assert RULE in warning["details"]
+        params = {"keyPath": "model_prices.scripted.out", "value": -1, "mergeStrategy": "replace"}
+        refused = await client.refusal("config/value/write", params)
+        assert RULE in refused.message
+        answer = await client.call("usage/read", {})
+        assert answer["pricesSource"] == str(tmp_path / "config.toml")
 
 
 @claim("usage:pages")

@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from app_server.turns.usage.budgets import MAX_OUTPUT_TOKENS
 from tests.support.harness import WireClient
 from tests.support.model import BREAK, Gate, ScriptedModel, calls, says
 from tests.support.turns import start_turn, text_input
@@ -77,6 +78,19 @@ TOKENS = 1010
 def small(_: Any) -> Sequence[Any]:
     """Answer any request with TOKENS."""
     return using(says("ok"), 1)
+
+
+LARGE_LIMIT = 2_000_000
+LARGE = HOME.replace(str(LIMIT), str(LARGE_LIMIT))
+"""A budget of a home for threads whose model is `dearest`."""
+LONG_TEXT = "new " * 2_000
+"""Input of their turns: more tokens than four bytes for each would make."""
+
+
+def dearest(request: dict[str, Any]) -> list[Any]:
+    """Answer with the most that any model may count: a token a byte, and all the room there is."""
+    bound = request["max_output_tokens"]
+    return counted(says("ok"), bytes_of(request), bound if bound < MAX_OUTPUT_TOKENS else 100)
 
 
 async def until_stopped(client: WireClient, thread_id: str, text: str = "go") -> tuple[int, str]:
