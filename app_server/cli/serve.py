@@ -295,6 +295,7 @@ LAZY_COMMANDS = (
     "completion",
     "config",
     "doctor",
+    "exec",
     "exec-server",
     "inspect",
     "mcp",

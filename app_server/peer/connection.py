@@ -1,4 +1,4 @@
-"""A conversation with an app-server from the client's side, over a WebSocket.
+"""A conversation with an app-server from the client's side, over a WebSocket or another pipe.
 
 One task, one thing at a time: a call reads until its answer comes, and keeps the events it meets.
 Knows: requests, answers, notifications. Does not know: what any method means.
@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import anyio
 from pydantic_core import from_json, to_json
@@ -17,7 +17,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed, WebSocketException
 
 from app_server.peer.address import ServerAddress
-from protocol.jsonrpc.errors import RpcError
+from protocol.jsonrpc.errors import METHOD_NOT_FOUND, RpcError
 from protocol.model import Json, JsonObject
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
@@ -31,6 +31,45 @@ MAX_KEPT_CHARS = 64 * 1024 * 1024
 
 Event: TypeAlias = JsonObject
 """A notification: `method`, `params`, `emittedAtMs`."""
+
+
+class FrameStream(Protocol):
+    """A pipe of whole messages to a server."""
+
+    async def receive(self) -> str:
+        """Return the next message. It may be cancelled, and loses none.
+
+        Raises:
+            anyio.EndOfStream: the server has gone.
+        """
+
+    async def send(self, text: str) -> None:
+        """Send a message.
+
+        Raises:
+            anyio.BrokenResourceError: the server has gone.
+        """
+
+
+class SocketFrames:
+    """Messages over a WebSocket."""
+
+    def __init__(self, socket: ClientConnection) -> None:
+        self._socket = socket
+
+    async def receive(self) -> str:
+        """See FrameStream."""
+        try:
+            return await self._socket.recv(decode=True)
+        except ConnectionClosed as exc:
+            raise anyio.EndOfStream from exc
+
+    async def send(self, text: str) -> None:
+        """See FrameStream."""
+        try:
+            await self._socket.send(text)
+        except ConnectionClosed as exc:
+            raise anyio.BrokenResourceError from exc
 
 
 class _KeptEvents:
@@ -57,8 +96,8 @@ class _KeptEvents:
 class Client:
     """One connection. Use `open_client`, which also shakes hands."""
 
-    def __init__(self, socket: ClientConnection, wait_s: float = WAIT_S) -> None:
-        self._socket = socket
+    def __init__(self, frames: FrameStream, wait_s: float = WAIT_S) -> None:
+        self._frames = frames
         self._ids = itertools.count(1)
         self._events = _KeptEvents()
         self.server: Json = None
@@ -100,7 +139,7 @@ class Client:
         """
         with _within(self._limit(timeout_s), f"event {method} that was waited for"):
             while True:
-                event = await self._next_event()
+                event = await self.next_event()
                 if event.get("method") == method and matches(event["params"]):
                     params: JsonObject = event["params"]
                     return params
@@ -116,14 +155,33 @@ class Client:
         """
         with _within(self._wait_s, f"request {method}"):
             while True:
-                message = await self._next_event()
+                message = await self.next_event()
                 if message.get("method") == method and "id" in message:
                     params: JsonObject = message["params"]
                     return message["id"], params
 
+    async def next_event(self) -> Event:
+        """Return the next event, or request of the server (with an `id`), however long it takes.
+
+        It may be cancelled, and loses none.
+
+        Raises:
+            anyio.EndOfStream: the connection has ended.
+        """
+        kept = self._events.take()
+        return (await self._receive())[0] if kept is None else kept
+
     async def reply(self, request_id: Json, result: JsonObject) -> None:
         """Answer a request of the server."""
         await self._send({"id": request_id, "result": result})
+
+    async def leave_to_others(self, request_id: Json) -> None:
+        """Answer a request of the server as a client that does not know its method.
+
+        Other clients may answer it; where there is none, it is refused.
+        """
+        error = {"code": METHOD_NOT_FOUND, "message": "nobody is asked here"}
+        await self._send({"id": request_id, "error": error})
 
     async def notify(self, method: str) -> None:
         """Send the server a notification without parameters."""
@@ -134,20 +192,13 @@ class Client:
 
     async def _send(self, message: JsonObject) -> None:
         try:
-            await self._socket.send(to_json(message), text=True)
-        except ConnectionClosed as exc:
+            await self._frames.send(to_json(message).decode())
+        except anyio.BrokenResourceError as exc:
             raise anyio.EndOfStream from exc
-
-    async def _next_event(self) -> Event:
-        kept = self._events.take()
-        return (await self._receive())[0] if kept is None else kept
 
     async def _receive(self) -> tuple[JsonObject, int]:
         """Return the next message and how many characters its text has."""
-        try:
-            text = await self._socket.recv()
-        except ConnectionClosed as exc:
-            raise anyio.EndOfStream from exc
+        text = await self._frames.receive()
         return from_json(text), len(text)
 
 
@@ -182,18 +233,18 @@ async def open_client(
         RpcError: the server refuses the handshake.
     """
     async with ServerAddress(url, token_file).opened(max_size=MAX_MESSAGE_BYTES) as socket:
-        yield await introduced(socket, name, wait_s, capabilities)
+        yield await introduced(SocketFrames(socket), name, wait_s, capabilities)
 
 
 async def introduced(
-    socket: ClientConnection, name: str, wait_s: float, capabilities: JsonObject
+    frames: FrameStream, name: str, wait_s: float, capabilities: JsonObject
 ) -> Client:
-    """Shake hands over a socket.
+    """Shake hands over a pipe.
 
     Raises:
         RpcError: the server refuses the handshake.
     """
-    client = Client(socket, wait_s)
+    client = Client(frames, wait_s)
     client.server = await client.call(
         "initialize",
         {"clientInfo": {"name": name, "version": "1"}, "capabilities": capabilities},

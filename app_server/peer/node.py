@@ -14,7 +14,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
 from websockets.typing import Subprotocol
 
-from app_server.peer.connection import WAIT_S, Client, introduced
+from app_server.peer.connection import WAIT_S, Client, SocketFrames, introduced
 
 MAX_FRAME_BYTES = 256 * 1024 * 1024
 """UTF-8 bytes of one message: the largest answer has 64 Mi characters."""
@@ -141,7 +141,7 @@ class NodeAddress:
             RpcError: the node refuses the handshake.
         """
         async with self._connected() as socket:
-            yield await introduced(socket, name, WAIT_S, capabilities)
+            yield await introduced(SocketFrames(socket), name, WAIT_S, capabilities)
 
     @asynccontextmanager
     async def _connected(self, ping_s: float | None = PING_S) -> AsyncIterator[ClientConnection]:

@@ -34,6 +34,7 @@ commands (help COMMAND, or COMMAND --help, says more of each):
   mcp-server       serve an MCP client on stdio: the tools codex and codex-reply run turns
   signal           put messages into threads of a running server
   receiver         put messages of other agents into threads
+  exec             run one turn of an agent and end with it, for scripts and SDKs
   exec-server      run processes here for a server elsewhere
   bench            measure running servers side by side
   completion       print a script with which bash, zsh or fish completes all of this

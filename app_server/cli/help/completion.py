@@ -31,6 +31,7 @@ MODULES = {
     "completion": "app_server.cli.help.completion",
     "config": "app_server.cli.config",
     "doctor": "app_server.cli.doctor",
+    "exec": "app_server.cli.exec.command_line",
     "exec-server": "app_server.cli.exec_server",
     "inspect": "app_server.cli.inspect",
     "mcp": "app_server.cli.mcp",

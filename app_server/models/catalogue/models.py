@@ -446,6 +446,8 @@ class ThreadModel:
         """Look up the model that the settings name now."""
         settings, chosen = self.settings, self.thread.state.in_force
         provider = settings.providers.get(chosen.model_provider)
+        if provider is not None:
+            provider = _with_originator(provider, self.thread.state.created.originator)
         features = self.lists.features(chosen.model, provider)
         if settings.verbosity is not None:
             features = replace(features, verbosity=settings.verbosity)
@@ -480,3 +482,12 @@ class ThreadModel:
             f"like one with a context of {model.context_window} tokens that takes text and images. "
             "Set `model_context_window` to what it can take."
         )
+
+
+def _with_originator(provider: Provider, client: str | None) -> Provider:
+    """Let requests say which client began the thread, as those of Codex do."""
+    if not client or not (client.isascii() and client.isprintable()):
+        # No text of a header (RFC 9110, section 5.5).
+        return provider
+    headers = {"originator": client.strip(), **provider.http_headers}
+    return replace(provider, http_headers=headers)

@@ -38,7 +38,7 @@ def read_providers(config: Config) -> dict[str, Provider]:
     Raises:
         ConfigError: a value has the wrong type.
     """
-    openai_url = os.environ.get("OPENAI_BASE_URL")
+    openai_url = config.view().string("openai_base_url") or os.environ.get("OPENAI_BASE_URL")
     chatgpt_url = f"{chatgpt_base_url(config)}/codex"
     providers = {
         OPENAI: Provider(
@@ -51,7 +51,8 @@ def read_providers(config: Config) -> dict[str, Provider]:
         ),
     }
     for provider_id, view in config.view().at("model_providers").tables():
-        providers[provider_id] = _read_provider(provider_id, view, chatgpt_url)
+        spare_url = openai_url if provider_id == OPENAI else None
+        providers[provider_id] = _read_provider(provider_id, view, spare_url, chatgpt_url)
     providers[OFFLINE] = Provider(OFFLINE, "Offline stand-in", None)
     return providers
 
@@ -81,9 +82,11 @@ def default_model(config: Config, provider_id: str) -> str:
     return chosen or (OFFLINE_MODEL if provider_id == OFFLINE else DEFAULT_MODEL)
 
 
-def _read_provider(provider_id: str, view: ConfigView, chatgpt_url: str) -> Provider:
+def _read_provider(
+    provider_id: str, view: ConfigView, spare_url: str | None, chatgpt_url: str
+) -> Provider:
     idle_ms = view.integer("stream_idle_timeout_ms")
-    base_url = view.string("base_url")
+    base_url = view.string("base_url") or spare_url
     return Provider(
         id=provider_id,
         name=view.string("name") or provider_id,

@@ -96,7 +96,7 @@ def request_body(
     if output_schema is not None:
         text["format"] = {
             "type": "json_schema",
-            "name": "output_schema",
+            "name": "codex_output_schema",
             "strict": True,
             "schema": output_schema,
         }

@@ -44,7 +44,7 @@ async def test_the_request_carries_settings_and_the_schema_holds_for_one_turn(
             "text": {
                 "format": {
                     "type": "json_schema",
-                    "name": "output_schema",
+                    "name": "codex_output_schema",
                     "strict": True,
                     "schema": schema,
                 }

@@ -1,0 +1,8 @@
+"""`app-server exec`: one turn from a command line.
+
+Source: docs/exec.md.
+"""
+
+from app_server.cli.exec.command import main
+
+__all__ = ["main"]
