@@ -75,6 +75,32 @@ async def test_a_timer_whose_owner_was_killed_fires_once_at_another_node(
 
 
 @claim("wakes:servers")
+async def test_a_timer_whose_owner_is_frozen_fires_once_at_another_node(
+    tmp_path: Path, database_url: str
+) -> None:
+    async with running_nodes(tmp_path, database_url, config="lease_seconds = 3\n") as nodes:
+        owner, other = nodes.all
+        nodes.model.scripts = [says("hello"), says("woken")]
+        async with owner.client() as at_owner, other.client() as client:
+            thread_id = await begun(at_owner, client)
+            wake = await set_timer(client, thread_id, soon_ms())
+            os.kill(owner.process.pid, signal.SIGSTOP)
+            try:
+                await reached(client, wake, "delivered")
+            finally:
+                os.kill(owner.process.pid, signal.SIGCONT)
+        async with owner.client() as at_owner, other.client() as client:
+            await reached(at_owner, wake, "delivered")
+            await client.call("thread/resume", {"threadId": thread_id})
+            await client.turn(thread_id, "next")
+            texts = "\n".join(text for _, text in nodes.model.inputs())
+            assert texts.count(f'id: "{wake["id"]}"') == 1
+            for each in (at_owner, client):
+                assert await signals_of(each, thread_id) == [wake["id"]]
+            assert await asyncio.to_thread(owners, database_url) == {thread_id: other.urls[0]}
+
+
+@claim("wakes:servers")
 async def test_clients_at_any_node_hear_what_another_server_does_with_a_wake(
     tmp_path: Path, database_url: str
 ) -> None:

@@ -15,6 +15,7 @@ from tests.support.processes import running
 from tests.support.receiver.two_servers import two_servers
 from tests.support.receiver.wakes import (
     HOUR_MS,
+    SetClock,
     fired_elsewhere,
     reached,
     set_timer,
@@ -120,5 +121,33 @@ async def test_a_timer_whose_holder_was_killed_fires_once_at_another_server(
             assert await requested(model, 2)
         await client.call("thread/resume", {"threadId": thread_id})
         await served.services.sessions.get(thread_id).slot.idle.wait()
+        assert await signals_of(client, thread_id) == [wake["id"]]
+        assert len(model.requests) == 2
+
+
+@claim("wakes:servers")
+async def test_a_timer_whose_holder_is_frozen_fires_at_another_server_and_comes_once(
+    tmp_path: Path,
+) -> None:
+    model, clock = ScriptedModel(), SetClock()
+    async with (
+        serve(tmp_path, model=model, clock=clock) as served,
+        served.client() as client,
+        running(tmp_path) as other,
+        other.client() as holder,
+    ):
+        thread_id = await holder.start_thread()
+        await holder.turn(thread_id, "hello")
+        wake = await set_timer(holder, thread_id, soon_ms())
+        other.process.send_signal(signal.SIGSTOP)
+        try:
+            # For this server it is late at once.
+            clock.by_ms = HOUR_MS
+            await reached(client, wake, "fired")
+            assert len(model.requests) == 1
+        finally:
+            other.process.send_signal(signal.SIGCONT)
+        await holder.until("turn/completed")
+        await reached(holder, wake, "delivered")
         assert await signals_of(client, thread_id) == [wake["id"]]
         assert len(model.requests) == 2
