@@ -444,6 +444,46 @@ async def test_a_patch_that_is_no_diff_yet_is_shown_as_it_is(page: "Page") -> No
     assert await run(page, "transcript/patch", VIEW + body, change) == "11@@ -1,3 +1,1 @@22-a"
 
 
+async def test_the_times_of_a_turn_are_bars_and_the_rest_is_the_models(page: "Page") -> None:
+    body = """
+    const { Transcript } = await import("/js/transcript/transcript.js");
+    const transcript = new Transcript();
+    const command = (id, from, to) => ({
+      id, type: "commandExecution", command: id, startedAtMs: from, completedAtMs: to });
+    transcript.prepend([{ id: "t", status: "completed", durationMs: 10_000, items: [
+      { id: "u", type: "userMessage", content: [], startedAtMs: 1000, completedAtMs: 1000 },
+      command("a", 2000, 6000), command("b", 4000, 7000),
+      { id: "c", type: "contextCompaction", startedAtMs: 8000, completedAtMs: 9000 } ] }]);
+    transcript.ask({ key: 1, at: 3000, params: { turnId: "t" } });
+    transcript.settle({ key: 1 }, {});
+    transcript.item("question-1").settledAt = 3500;
+    const { begin, end, lanes } = m.timesOf(transcript.turns[0], 0);
+    return [begin, end, lanes.map(({ name, ms, bars }) => [name, ms, bars.length])];
+    """
+    assert await run(page, "transcript/turn_times", body) == [
+        1000,
+        11_000,
+        # One second before the commands, one before the compaction, two behind it.
+        [["model", 4000, 3], ["commands", 5000, 2], ["person", 500, 1], ["compaction", 1000, 1]],
+    ]
+
+
+async def test_values_of_a_day_are_kept_in_as_many_points_as_of_five_minutes(
+    page: "Page",
+) -> None:
+    body = """
+    const series = new m.Series();
+    for (let second = 0; second < 2 * 86_400; second += 2) series.add(second * 1000, second % 1000);
+    series.add(2 * 86_400_000, 7);
+    const all = m.WINDOWS.map((_, index) => series.points(index));
+    return [series.newest, all.map((points) => points.length <= m.POINTS + 1),
+      all.map((points) => (points.at(-1).at - points[0].at) / 1000 > 250),
+      Math.max(...all[2].map(({ value }) => value))];
+    """
+    newest, bounded, long, highest = await run(page, "diagnostics/series", body)
+    assert (newest, bounded, long, highest) == (7, [True] * 3, [True] * 3, 998)
+
+
 async def test_times_are_kept_up_to_a_bound(page: "Page") -> None:
     body = """
     const timings = new m.Timings();

@@ -41,6 +41,12 @@ async def test_the_figures_of_the_server_are_shown(tmp_path: Path) -> None:
         await memory.locator("polyline").wait_for(state="attached")
         await client.call("thread/delete", {"threadId": thread_id})
         await loaded.get_by_text("0 to 1").wait_for()
+        windows = page.get_by_role("group", name="Window of the plots")
+        await windows.get_by_role("button", name="24 h").click()
+        # An hour and a day have the same values, and an axis of their own.
+        begins = await memory.locator(".axis span").first.inner_text()
+        ends = await memory.locator(".axis span").last.inner_text()
+        assert (begins, begins.count(":")) == (ends, 1)
 
 
 async def test_any_request_can_be_made_and_its_answer_read(tmp_path: Path) -> None:

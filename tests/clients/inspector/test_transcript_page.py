@@ -42,12 +42,23 @@ async def test_a_whole_turn_is_read_as_a_conversation(tmp_path: Path) -> None:
     model = ScriptedModel()
     model.scripts = whole_turn()
     async with inspect(tmp_path / "home", model=model, config=CONFIG) as inspected:
+        page = inspected.page
         await open_thread(inspected, tmp_path / "work")
         await inspected.send_message("Why does the last line vanish?")
         await inspected.turn_ends()
         turn = await only(await inspected.entries("Turn"))
         assert re.search(r"completed\s+[\d:]{8} · in .* · 60 tokens in, 30 out", turn), turn
         assert "Why does the last line vanish?" in await only(await inspected.entries("You"))
+
+        times = (await inspected.entries("Turn")).locator("summary")
+        assert re.fullmatch(
+            r"Model .* \(\d+ %\) · Tools .* \(\d+ %\) · Commands .* \(\d+ %\)",
+            await times.inner_text(),
+        )
+        await times.click()
+        bars = page.get_by_role("img", name=re.compile("^Commands: 3 times, together"))
+        assert await bars.locator("span").count() == 3
+        assert "seq 1 40" in (await bars.locator("span").first.get_attribute("title") or "")
 
         reasoning = await inspected.entries("Reasoning")
         assert "I run the tests first." not in await only(reasoning)
@@ -97,6 +108,38 @@ async def test_a_whole_turn_is_read_as_a_conversation(tmp_path: Path) -> None:
         (link,) = await answer.get_by_role("link").all()
         assert await link.get_attribute("href") == "https://example.com/guide"
         assert await link.get_attribute("rel") == "noopener noreferrer"
+
+
+async def test_what_turns_have_used_stands_below_each_other(tmp_path: Path) -> None:
+    prices = """
+[model_prices.scripted]
+currency = "EUR"
+in = 1000
+cached = 1000
+out = 2000
+"""
+    model = ScriptedModel()
+    model.scripts = [says("One."), says("Two.")]
+    async with inspect(tmp_path, model=model, config=prices) as inspected:
+        await inspected.start_thread()
+        for text in ("First", "Second"):
+            await inspected.send_message(text)
+            await inspected.entries("Agent")
+            await inspected.turn_ends()
+        turns = await inspected.entries("Turn")
+        await turns.nth(1).get_by_text("10 tokens in, 5 out · 0.02 EUR").wait_for()
+        await inspected.page.get_by_role("tab", name="Usage").click()
+        usage = inspected.page.get_by_role("group", name="Usage of the turns")
+        await usage.get_by_role("link").nth(1).wait_for()
+        rows = await usage.get_by_role("row").all_inner_texts()
+        assert [row.split("\t")[1:4] for row in rows[1:]] == [
+            ["10", "2", "5"],
+            ["10", "2", "5"],
+            ["20", "4", "10"],
+        ]
+        assert [row.split("\t")[5] for row in rows[1:]] == ["0.02 EUR", "0.02 EUR", "0.04 EUR"]
+        await usage.get_by_role("link").first.click()
+        await inspected.page.locator("article.marked").wait_for()
 
 
 async def test_a_thread_of_before_reads_the_same_and_an_entry_has_an_address(

@@ -1,10 +1,10 @@
-// Asks the server every two seconds how it is doing, while the page is looked at.
+// Asks the server every two seconds how it is doing, and less often while the page is not looked at.
 
 import { Emitter } from "/js/core/emitter.js";
+import { Series } from "/js/diagnostics/series.js";
 
 const EVERY_MS = 2000;
-/** Values of each figure: five minutes of them. */
-export const KEPT = 150;
+const HIDDEN_MS = 60_000;
 
 /** Events: "changed". */
 export class Diagnostics extends Emitter {
@@ -19,22 +19,23 @@ export class Diagnostics extends Emitter {
     super();
     this.connection = connection;
     connection.on("ready", () => this.#ask());
+    document.addEventListener("visibilitychange", () => !document.hidden && this.#ask());
     connection.on("status", () => {
       if (!connection.isReady) clearTimeout(this.#timer);
     });
   }
 
-  /** The last values of a figure, oldest first. */
+  /** The values of a figure, a `Series`; undefined if the server has not told it. */
   series(name) {
-    return this.#series.get(name) ?? [];
+    return this.#series.get(name);
   }
 
   async #ask() {
     clearTimeout(this.#timer);
     if (!this.connection.isReady) return;
-    if (!document.hidden) await this.#once();
+    await this.#once();
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#ask(), EVERY_MS);
+    this.#timer = setTimeout(() => this.#ask(), document.hidden ? HIDDEN_MS : EVERY_MS);
   }
 
   async #once() {
@@ -55,9 +56,8 @@ export class Diagnostics extends Emitter {
   }
 
   #keep(name, value) {
-    const values = this.#series.get(name) ?? [];
-    values.push(value);
-    if (values.length > KEPT) values.shift();
-    this.#series.set(name, values);
+    const series = this.#series.get(name) ?? new Series();
+    series.add(Date.now(), value);
+    this.#series.set(name, series);
   }
 }

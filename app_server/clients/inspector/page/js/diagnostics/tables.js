@@ -155,7 +155,7 @@ function counts(title, all, describe) {
     title,
     [
       ["State", ""],
-      ["", ""],
+      ["Names", ""],
       ["Number", NUMBER],
     ],
     rows,
@@ -189,7 +189,7 @@ function meter(part) {
 }
 
 function section(title, columns, rows) {
-  return h("section.stack.tight", null, h("h3", null, title), table(title, columns, rows));
+  return h("section.stack.tight", null, h("h2.heading", null, title), table(title, columns, rows));
 }
 
 function code(text) {

@@ -46,7 +46,12 @@ export function serverPane(app, server) {
     facts(app, server),
     // The facts say why a server that failed has none.
     (tools.length > 0 || !server.toolsError) && [
-      h(".row", null, h("h3.grow", null, `Tools (${tools.length})`), tools.length > 8 && filter),
+      h(
+        ".row",
+        null,
+        h("h2.heading.grow", null, `Tools (${tools.length})`),
+        tools.length > 8 && filter,
+      ),
       cards.length > 0
         ? h(
             ".stack.tight",
@@ -95,7 +100,7 @@ function resources(app, server) {
   return h(
     ".stack.tight",
     null,
-    h("h3", null, `Resources (${server.resources.length})`),
+    h("h2.heading", null, `Resources (${server.resources.length})`),
     server.resources.map((resource) => {
       const content = h("div");
       const read = async () => {

@@ -32,7 +32,7 @@ export function toolResult(result, time) {
       : h(
           ".stack.tight",
           null,
-          h("h3", null, "Structured content"),
+          h("h2.heading", null, "Structured content"),
           jsonTree(result.structuredContent),
         ),
     h("details", null, h("summary.muted", null, "Whole answer"), jsonTree(result)),

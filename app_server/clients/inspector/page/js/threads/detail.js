@@ -56,7 +56,7 @@ function itemParts({ item, turn }, close) {
     h(
       ".detail-head",
       null,
-      h(".row", null, h("code", null, item.type), close),
+      h(".row", null, h("h2", null, h("code", null, item.type)), close),
       h("span.muted", null, `before this page, turn ${turn.id}`),
     ),
     h(".scroll.pad.stack", null, readable(item), section("JSON", item)),
@@ -76,7 +76,7 @@ function messageParts({ entry, count, text, size }, close) {
     h(
       ".detail-head",
       null,
-      h(".row", null, h("code", null, entry.method || "answer"), close),
+      h(".row", null, h("h2", null, h("code", null, entry.method || "answer")), close),
       h("span.muted", null, facts.filter(Boolean).join(" · ")),
     ),
     h(
@@ -92,7 +92,12 @@ function messageParts({ entry, count, text, size }, close) {
 
 function section(title, value) {
   const copy = copyButton("Copy", () => JSON.stringify(value, null, 2));
-  return h(".stack.tight", null, h(".row", null, h("h3.grow", null, title), copy), jsonTree(value));
+  return h(
+    ".stack.tight",
+    null,
+    h(".row", null, h("h2.heading.grow", null, title), copy),
+    jsonTree(value),
+  );
 }
 
 function readable(item) {

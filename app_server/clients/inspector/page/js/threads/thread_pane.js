@@ -1,15 +1,17 @@
 // One thread: its facts, its conversation or the messages of the wire, its open questions, and what the user says to it.
 
 import { fill, h, keyed } from "/js/core/dom.js";
+import { html, render } from "/js/core/html.js";
 import { questionCard } from "/js/requests/question_card.js";
 import { Composer } from "/js/threads/composer.js";
 import { threadStatus, titleOf } from "/js/threads/thread_list.js";
+import { ThreadUsage } from "/js/threads/thread_usage.js";
 import { Timeline } from "/js/threads/timeline.js";
 import { MAX_ENTRIES } from "/js/transcript/transcript.js";
 import { TranscriptList } from "/js/transcript/transcript_list.js";
 import { copyButton } from "/js/widgets/copy_button.js";
 
-const TABS = { "": "Transcript", wire: "Wire log" };
+const TABS = { "": "Transcript", usage: "Usage", wire: "Wire log" };
 /** Pages of earlier turns that are read to find an entry that a link names. */
 const MAX_SEARCHED_PAGES = 50;
 
@@ -22,6 +24,8 @@ export class ThreadPane {
     this.head = h("header.thread-head");
     this.questions = h(".thread-questions", { role: "group", "aria-label": "Open questions" });
     this.tabs = new Map(Object.keys(TABS).map((name) => [name, this.#tab(name)]));
+    this.shown = "";
+    this.usage = h(".scroll.pad");
     this.place = h(".tab-panel", { role: "tabpanel" });
     this.composer = new Composer(app, threadId);
     this.earlier = h("button.plain", { type: "button", hidden: true }, "Earlier turns");
@@ -49,15 +53,17 @@ export class ThreadPane {
     this.draw();
   }
 
-  /** Show a tab: "", "wire", or "at" with the key of an entry. */
+  /** Show a tab: "", "usage", "wire", or "at" with the key of an entry. */
   move([tab = "", key]) {
-    const name = tab === "wire" ? "wire" : "";
+    const name = tab in TABS ? tab : "";
+    this.shown = name;
     for (const [other, button] of this.tabs) {
       button.setAttribute("aria-selected", other === name);
       button.tabIndex = other === name ? 0 : -1;
     }
     this.place.setAttribute("aria-label", TABS[name]);
     if (name === "wire") this.#showWire();
+    else if (name === "usage") this.#showUsage();
     else this.#showTranscript();
     if (tab === "at") this.#reveal(key);
   }
@@ -76,6 +82,7 @@ export class ThreadPane {
     );
     this.questions.hidden = open.length === 0;
     this.earlier.hidden = !known?.earlierCursor || known.transcript.size >= MAX_ENTRIES;
+    if (this.shown === "usage") this.#drawUsage();
     this.composer.draw(known !== undefined && known.turnId !== null);
   }
 
@@ -92,8 +99,10 @@ export class ThreadPane {
       TABS[name],
     );
     button.addEventListener("keydown", ({ key }) => {
-      if (key !== "ArrowLeft" && key !== "ArrowRight") return;
-      const other = name === "" ? "wire" : "";
+      const step = { ArrowLeft: -1, ArrowRight: 1 }[key];
+      if (step === undefined) return;
+      const names = Object.keys(TABS);
+      const other = names.at((names.indexOf(name) + step) % names.length);
       this.#go(other);
       this.tabs.get(other).focus();
     });
@@ -109,6 +118,18 @@ export class ThreadPane {
     if (this.list.element.isConnected) return;
     fill(this.place, this.list.element, h(".timeline-foot", null, this.earlier, this.newest));
     this.list.reset();
+  }
+
+  #showUsage() {
+    this.detail.show(null);
+    fill(this.place, this.usage);
+    this.#drawUsage();
+  }
+
+  #drawUsage() {
+    const { threadId } = this;
+    const known = this.app.threads.open.get(threadId);
+    render(html`<${ThreadUsage} known=${known} threadId=${threadId} />`, this.usage);
   }
 
   #showWire() {

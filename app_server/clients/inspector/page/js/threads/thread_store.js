@@ -134,6 +134,8 @@ export class ThreadStore extends Emitter {
       since,
       turnId: running?.id ?? null,
       transcript,
+      usage: new Map(),
+      usageTotal: null,
       tokens: null,
       streamId: answer.streamId,
       seq: answer.seq,
@@ -146,19 +148,24 @@ export class ThreadStore extends Emitter {
   // What the thread's turns have used; other servers than ours do not say so.
   async #readUsage(threadId) {
     const usage = new Map();
+    let total = null;
     const params = { threadId, groupBy: "turn", cursor: null };
     for (let pages = 0; pages < MAX_USAGE_PAGES; pages++) {
       try {
         const page = await this.connection.call("usage/read", params, { quiet: true });
         for (const row of page.data) usage.set(row.group, row.usage);
+        total = page.total;
         params.cursor = page.nextCursor;
       } catch {
         return;
       }
       if (params.cursor === null) break;
     }
-    this.open.get(threadId)?.transcript.setUsage(usage);
-    this.emit("usage", threadId);
+    const known = this.open.get(threadId);
+    if (known === undefined) return;
+    Object.assign(known, { usage, usageTotal: total });
+    known.transcript.setUsage(usage);
+    this.emit("changed");
   }
 
   async #closeOldest() {

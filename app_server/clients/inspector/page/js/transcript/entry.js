@@ -2,6 +2,7 @@
 
 import { html } from "/js/core/html.js";
 import { clock, duration } from "/js/core/format.js";
+import { TurnTimes } from "/js/transcript/turn_times.js";
 import { ITEMS, LABELS, outcomeOf } from "/js/transcript/items.js";
 
 /** The name of an entry, for its heading and for screen readers. */
@@ -15,7 +16,7 @@ export function isRunning({ type, turn, item }) {
   return type === "turn" || item.status === "inProgress" || (type === "question" && !item.outcome);
 }
 
-/** `actions` has {copy, link}; `app` is what parts of the entry may ask. */
+/** `actions` has {copy, link, go}; `app` is what parts of the entry may ask. */
 export function Entry({ entry, app, actions }) {
   if (entry.type === "turn") return html`<${TurnHead} entry=${entry} actions=${actions} />`;
   const { item } = entry;
@@ -47,6 +48,7 @@ function TurnHead({ entry, actions }) {
       <span class="facts">${facts.filter(Boolean).join(" · ")}</span>
       <${Actions} ...${actions} />
     </header>
+    <${TurnTimes} turn=${turn} go=${actions.go} />
     ${turn.error && html`<p class="prose problem">${turn.error.message}</p>`}
   `;
 }

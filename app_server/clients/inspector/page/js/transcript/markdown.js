@@ -12,7 +12,13 @@ const IMAGE = /^data:image\/(png|jpeg|gif|webp|svg\+xml|bmp|avif)[;,]/i;
 /** The view of a text. */
 export function Markdown({ text }) {
   if (text.length > MAX_MARKDOWN) return html`<p class="prose">${text}</p>`;
-  return html`<div class="markdown">${lexer(text).map(block)}</div>`;
+  const tokens = lexer(text);
+  // Its highest headings stand one below that of the entry, whatever their depth.
+  const top = Math.min(
+    ...tokens.filter(({ type }) => type === "heading").map(({ depth }) => depth),
+  );
+  for (const token of tokens) if (token.type === "heading") token.depth -= top - 1;
+  return html`<div class="markdown">${tokens.map(block)}</div>`;
 }
 
 /** An image of a message, if it is in the message itself; else a link to it. */
@@ -27,12 +33,12 @@ function Link({ href, children }) {
 }
 
 // Headings of a message stand below those of the page.
-const HEADINGS = { 1: "h4", 2: "h5", 3: "h6", 4: "h6", 5: "h6", 6: "h6" };
+const HEADINGS = { 1: "h4", 2: "h5" };
 
 const BLOCKS = {
   space: () => null,
   hr: () => html`<hr />`,
-  heading: ({ depth, tokens }) => html`<${HEADINGS[depth]}>${inline(tokens)}<//>`,
+  heading: ({ depth, tokens }) => html`<${HEADINGS[depth] ?? "h6"}>${inline(tokens)}<//>`,
   paragraph: ({ tokens }) => html`<p>${inline(tokens)}</p>`,
   text: (token) => (token.tokens ? inline(token.tokens) : plain(token.text)),
   code: ({ text, lang }) =>

@@ -21,7 +21,7 @@ export class Patch extends Component {
     const removed = rows.filter(({ sign }) => sign === "-").length;
     const kind = change.kind?.type ?? change.kind;
     const moved = change.kind?.move_path;
-    return html`<section class="patch" aria-label=${`Diff of ${change.path}`}>
+    return html`<div class="patch" role="group" aria-label=${`Diff of ${change.path}`}>
       <div class="row">
         <code class="grow nowrap" title=${change.path}
           >${change.path}${moved ? ` → ${moved}` : ""}</code
@@ -38,7 +38,7 @@ export class Patch extends Component {
       </div>
       ${folds && html`<${FoldButton} whole=${whole} lines=${rows.length} part="first ${FOLDED_LINES}" onclick=${() => this.setState({ whole: !whole })} />`}
       ${rows.length > MAX_LINES && whole && html`<p class="muted">${rows.length - MAX_LINES} more lines are not shown.</p>`}
-    </section>`;
+    </div>`;
   }
 }
 

@@ -125,10 +125,11 @@ export class TranscriptList {
   }
 
   #drawChanged() {
+    const newest = this.transcript.turns.at(-1);
     for (const entry of this.#changed) {
       const frame = this.#frameOf(entry);
       // What was never in sight is filled when it comes there.
-      if (frame?.isFilled || this.follows) this.#draw(frame);
+      if (frame?.isFilled || (this.follows && entry.turn === newest)) this.#draw(frame);
     }
     this.#changed.clear();
     if (this.follows) this.#keepEnd();
@@ -141,6 +142,7 @@ export class TranscriptList {
     const actions = {
       copy: (event) => this.#copy(event, textOf(entry)),
       link: (event) => this.#copy(event, this.#address(entry)),
+      go: (key) => this.reveal(key),
     };
     render(html`<${Entry} entry=${entry} app=${this.app} actions=${actions} />`, frame);
   }

@@ -115,7 +115,7 @@ function appPane(info, details) {
     info.description && h("p.prose", null, info.description),
     h("code.muted", null, info.id),
     info.installUrl && h("p", null, externalLink(info.installUrl, "Connect or manage it")),
-    h("h3", null, `Tools (${tools.length})`),
+    h("h2.heading", null, `Tools (${tools.length})`),
     h(
       ".stack.tight",
       null,

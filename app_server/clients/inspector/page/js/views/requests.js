@@ -23,7 +23,7 @@ export function requestsView(app, parts) {
     fill(
       others,
       elsewhere.length > 0 && [
-        h("h3", null, "Threads that wait, and do not ask this page"),
+        h("h2.heading", null, "Threads that wait, and do not ask this page"),
         elsewhere.map((thread) => otherThread(thread, refused.get(thread.id))),
       ],
     );

@@ -4,6 +4,7 @@ import { fill, h, onFrame } from "/js/core/dom.js";
 import { CLIENT_NAME } from "/js/core/connection.js";
 import { bytes, duration } from "/js/core/format.js";
 import { plotCard } from "/js/diagnostics/plot.js";
+import { WINDOWS } from "/js/diagnostics/series.js";
 import { deadLetters, diagnosticTables, ownTimes } from "/js/diagnostics/tables.js";
 import { emptyState } from "/js/widgets/empty.js";
 
@@ -25,9 +26,22 @@ export function serverView(app) {
   const tables = h(".stack");
   const letters = h("div");
   let listed = 0;
+  let range = 0;
+  const ranges = WINDOWS.map(({ name }, index) =>
+    h(
+      "button",
+      { type: "button", "aria-pressed": index === range, onclick: () => show(index) },
+      name,
+    ),
+  );
+  const show = (index) => {
+    range = index;
+    ranges.forEach((button, other) => button.setAttribute("aria-pressed", other === range));
+    draw();
+  };
   // Only where there are some: other servers have no such list.
   const listDead = async () => {
-    const count = diagnostics.series("notifications.dead").at(-1) ?? 0;
+    const count = diagnostics.series("notifications.dead")?.newest ?? 0;
     if (count === listed) return;
     listed = count;
     const page = { data: [] };
@@ -54,11 +68,11 @@ export function serverView(app) {
     }
     fill(
       plots,
-      plotCard("Memory", diagnostics.series("memory"), bytes),
-      plotCard("Round trip from this page", diagnostics.series("round trip"), duration),
+      plotCard("Memory", diagnostics.series("memory"), bytes, range),
+      plotCard("Round trip from this page", diagnostics.series("round trip"), duration, range),
       // Other servers have other gauges.
-      PLOTS.filter(([name]) => diagnostics.series(name).length > 0).map(([name, title]) =>
-        plotCard(title, diagnostics.series(name), String),
+      PLOTS.filter(([name]) => diagnostics.series(name) !== undefined).map(([name, title]) =>
+        plotCard(title, diagnostics.series(name), String, range),
       ),
     );
     fill(tables, diagnosticTables(newest, CLIENT_NAME), ownTimes(timings.figures()));
@@ -70,7 +84,12 @@ export function serverView(app) {
     element: h(
       ".view",
       null,
-      h(".bar", null, h("h1", null, "Server")),
+      h(
+        ".bar",
+        null,
+        h("h1.grow", null, "Server"),
+        h(".row", { role: "group", "aria-label": "Window of the plots" }, ranges),
+      ),
       h(
         ".scroll.pad.stack",
         { tabindex: 0, role: "region", "aria-label": "Figures of the server" },

@@ -10,7 +10,7 @@ export function table(caption, columns, rows) {
   const looks = columns.map(([, kind]) => (kind ? `.${kind}` : ""));
   return h(
     ".table",
-    null,
+    { tabindex: 0, role: "group", "aria-label": caption },
     h(
       "table",
       null,
