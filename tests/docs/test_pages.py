@@ -45,6 +45,14 @@ def test_every_path_that_a_page_names_exists(page: Path) -> None:
     assert missing == []
 
 
+def test_every_page_has_a_group_of_the_site() -> None:
+    groups = tomllib.loads((ROOT / "docs" / "site.toml").read_text())["groups"]
+    listed = [name for names in groups.values() for name in names]
+    assert len(listed) == len(set(listed))
+    pages = {page.stem for page in PAGES if page.parent.name == "docs"}
+    assert sorted(pages - set(listed)) == []
+
+
 def test_every_folder_of_the_server_is_on_the_map() -> None:
     page = (ROOT / "docs" / "architecture.md").read_text()
     rows = set(re.findall(r"^\| `([\w/]+?)/?` \|", page, re.MULTILINE))

@@ -40,17 +40,17 @@ async def answers(command: str, chosen: Sequence[str]) -> dict[str, Answer]:
     """Call the chosen methods on a server of its own; gives the answers by case."""
     async with ScriptedModel().serve() as model, running(command, model) as (place, url):
         model.scripts[:] = [says("Hello.") for _ in range(50)]
-        facts = await _prepare(url, place)
+        facts = await prepare(url, place)
         found = {
             f"{name} {state}": answer
             for state in ("before initialize", "without the opt-in")
             for name, answer in (await _unready(url, chosen, state, facts)).items()
         }
-        async with _Caller(url) as caller:
+        async with Caller(url) as caller:
             for case in _cases(chosen, facts):
                 found[str(case)] = await caller.call(case.method, case.params)
                 if case.method in BEGIN_TURNS:
-                    await _until_idle(caller, (facts.thread_id, facts.other_thread_id))
+                    await until_idle(caller, (facts.thread_id, facts.other_thread_id))
         return found
 
 
@@ -64,20 +64,22 @@ def _cases(chosen: Sequence[str], facts: Facts) -> Iterator[Case]:
 async def _unready(url: str, chosen: Sequence[str], state: str, facts: Facts) -> dict[str, Answer]:
     valid = valid_params(facts)
     opts_in = None if state == "before initialize" else False
-    async with _Caller(url, opts_in=opts_in) as caller:
+    async with Caller(url, opts_in=opts_in) as caller:
         # What is stable is called with all else.
         called = [name for name in chosen if opts_in is None or METHODS[name].experimental]
         return {name: await caller.call(name, valid.get(name, {})) for name in called}
 
 
-async def _until_idle(caller: "_Caller", thread_ids: Sequence[str]) -> None:
+async def until_idle(caller: "Caller", thread_ids: Sequence[str]) -> None:
+    """Wait until no turn of these threads runs."""
     with anyio.fail_after(ANSWER_S):
         for thread_id in thread_ids:
             while "active" in await caller.status(thread_id):
                 await anyio.sleep(0.01)
 
 
-async def _prepare(url: str, place: Place) -> Facts:
+async def prepare(url: str, place: Place) -> Facts:
+    """Make what the calls are about: a workspace, two threads with a turn, a project, a section."""
     workspace: Path = place.root / "workspace"
     workspace.mkdir()
     (workspace / "a.txt").write_text("a\n")
@@ -104,7 +106,7 @@ async def _prepare(url: str, place: Place) -> Facts:
     return Facts(workspace, ids[0], turn["id"], item_id, ids[1], project_id, section_id)
 
 
-class _Caller:
+class Caller:
     """A connection that is made again where the server closes it."""
 
     def __init__(self, url: str, *, opts_in: bool | None = True) -> None:
@@ -114,7 +116,7 @@ class _Caller:
         self._socket: ClientConnection | None = None
         self._sent = 0
 
-    async def __aenter__(self) -> "_Caller":
+    async def __aenter__(self) -> "Caller":
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -151,6 +153,12 @@ class _Caller:
             await self._socket.send(json.dumps({"method": "initialized"}))
 
     async def _exchange(self, method: str, params: Any) -> Answer:
+        return _classified(await self.message(method, params))
+
+    async def message(self, method: str, params: Any) -> dict[str, Any]:
+        """Call a method, and return the whole answer; questions meanwhile are refused."""
+        if self._socket is None:
+            await self._connect()
         assert self._socket is not None
         self._sent += 1
         request = {"id": self._sent, "method": method}
@@ -158,13 +166,13 @@ class _Caller:
             json.dumps(request if params is None else {**request, "params": params})
         )
         while True:
-            message = json.loads(await self._socket.recv())
+            message: dict[str, Any] = json.loads(await self._socket.recv())
             if "method" in message:
                 if "id" in message:
                     refusal = {"code": -32000, "message": "not now"}
                     await self._socket.send(json.dumps({"id": message["id"], "error": refusal}))
             elif message.get("id") == self._sent:
-                return _classified(message)
+                return message
 
 
 def _classified(message: dict[str, Any]) -> Answer:
