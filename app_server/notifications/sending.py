@@ -105,7 +105,7 @@ class Senders:
         """Close connections."""
         webhooks = await self._webhooks.close()
         if webhooks is not None:
-            webhooks.close()
+            await webhooks.aclose()
 
     async def _load_webhooks(self) -> "Webhooks":
         return await (await load(_webhooks)).open(self._clock, self._answer_s)

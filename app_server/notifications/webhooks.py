@@ -1,52 +1,36 @@
 """Webhooks: signed POST requests, to this machine or to hosts that the settings list.
 
-Requests are made in worker threads, by the client of the standard library over connections that
-stay open: that takes a fifth of the processor time of httpx, and none of it on the event loop
-(docs/figures.md, "Webhooks").
+Importing this module imports httpx: sending.py does it with the first webhook.
 Source: docs/notifications.md, "Webhooks";
 https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md.
 """
 
-import base64
 import math
-import select
-import socket
 import ssl
-import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
-from functools import lru_cache, partial
-from http.client import HTTPConnection, HTTPException
+from functools import partial
 from pathlib import Path
-from typing import Self
-from urllib.parse import unquote, urlsplit
-from urllib.request import getproxies, proxy_bypass
+from typing import Any, Self
 
 import anyio
 import anyio.to_thread
+import httpcore  # noqa: F401
+import httpx
 from standardwebhooks import Webhook
 
 from app_server import VERSION
 from app_server.notifications.attempt import Attempt
-from app_server.notifications.settings import (
-    MAX_TARGETS,
-    SecretUnusable,
-    Target,
-    read_secrets,
-)
+from app_server.notifications.settings import SecretUnusable, Target, read_secrets
 from app_server.runtime.clock import Clock
+from app_server.runtime.http.bounded_body import read_beginning
 from app_server.runtime.http.loopback_address import is_loopback_address, is_this_machine
 from app_server.runtime.http.trusted import trusted_certificates
 from app_server.threads.outbox import OutboxEntry
 
 MAX_ANSWER_BYTES = 4_096
 """Of an answer's body; more is not read, and the connection is closed."""
-MAX_AT_ONCE = 32
-"""Worker threads that make requests."""
-MAX_IDLE = 8
-"""Connections that stay open between requests; beyond that the oldest is closed."""
 SECRETS_S = 5.0
 """Seconds for which secrets are not read again."""
 MAX_RETRY_AFTER_S = 3_600.0
@@ -56,28 +40,29 @@ LOOPBACK = ("127.0.0.1", "::1")
 
 
 class Webhooks:
-    """All webhooks of a server, and their connections."""
+    """The HTTP connections of all webhooks."""
 
     def __init__(self, certificates: ssl.SSLContext, clock: Clock, answer_s: float) -> None:
         """Allow an attempt `answer_s` seconds."""
-        self._certificates = certificates
         self._clock = clock
         self._answer_s = answer_s
         self._secrets: dict[Path, tuple[float, Sequence[str]]] = {}
         """By file, with the time at which it was read: as many as there are webhooks."""
-        self._route_of = lru_cache(MAX_TARGETS)(_route_of)
-        self._idle: list[_Connection] = []
-        self._workers = anyio.CapacityLimiter(MAX_AT_ONCE)
+        self._timeout = httpx.Timeout(answer_s).as_dict()
+        # Receivers on this machine are reached directly, whatever proxy the environment names; so
+        # the connections do without a client, which is a quarter of the work.
+        self._here = httpx.AsyncHTTPTransport(verify=certificates, trust_env=False)
+        self._elsewhere = httpx.AsyncClient(verify=certificates)
 
     @classmethod
     async def open(cls, clock: Clock, answer_s: float) -> Self:
-        """Read the certificates that are trusted."""
+        """Read the certificates that are trusted, and make the client."""
         return cls(await trusted_certificates(), clock, answer_s)
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """Close its connections."""
-        while self._idle:
-            self._idle.pop().close()
+        await self._here.aclose()
+        await self._elsewhere.aclose()
 
     async def send(self, entry: OutboxEntry, target: Target) -> Attempt:
         """Send an entry once; it is delivered when the receiver answers 2xx."""
@@ -89,12 +74,12 @@ class Webhooks:
         headers = signed_headers(entry.id, entry.body, secrets, self._clock.now_ms())
         try:
             with anyio.fail_after(self._answer_s):
-                return await self._post(self._route_of(target.url), headers, entry.body.encode())
+                return await self._post(target.url, headers, entry.body)
         except TimeoutError:
             return Attempt(f"no answer within {self._answer_s:g} s")
-        except _ProxyUnusable:
-            return Attempt("the proxy that the environment names must be an http address")
-        except (OSError, HTTPException) as exc:
+        except httpx.TimeoutException:
+            return Attempt(f"no answer within {self._answer_s:g} s")
+        except httpx.HTTPError as exc:
             # Its text may repeat the address.
             return Attempt(f"cannot be reached: {type(exc).__name__}")
 
@@ -110,40 +95,49 @@ class Webhooks:
             known = self._secrets[file] = anyio.current_time(), secrets
         return known[1]
 
-    async def _post(self, route: "_Route", headers: Mapping[str, str], body: bytes) -> Attempt:
-        while (idle := self._take(route)) is not None:
-            # The receiver may have closed it just now.
-            with suppress(ConnectionError):
-                return await self._exchange(idle, headers, body)
-        connection = _Connection(route, self._certificates, self._answer_s)
-        return await self._exchange(connection, headers, body)
-
-    def _take(self, route: "_Route") -> "_Connection | None":
-        """Return an open connection of a route, the one that was used last."""
-        for connection in reversed(self._idle):
-            if connection.route == route:
-                self._idle.remove(connection)
-                if connection.is_silent:
-                    return connection
-                connection.close()
-        return None
-
-    async def _exchange(
-        self, connection: "_Connection", headers: Mapping[str, str], body: bytes
-    ) -> Attempt:
-        exchange = partial(connection.exchange, headers, body)
+    async def _post(self, address: str, headers: dict[str, str], body: str) -> Attempt:
+        url = httpx.URL(address)
+        if not is_this_machine(url.host):
+            through = partial(self._elsewhere.send, stream=True, follow_redirects=False)
+            return await self._ask(through, url, headers, body)
+        send = self._here.handle_async_request
+        if is_loopback_address(url.host):
+            return await self._ask(send, url, headers, body)
+        # A resolver, or whoever answers in its place, has no say in where `localhost` is.
+        headers["host"] = url.netloc.decode()
+        first, second = (url.copy_with(host=host) for host in LOOPBACK)
         try:
-            attempt = await anyio.to_thread.run_sync(
-                exchange, abandon_on_cancel=True, limiter=self._workers
+            return await self._ask(send, first, headers, body, server_name=url.host)
+        except httpx.ConnectError:
+            return await self._ask(send, second, headers, body, server_name=url.host)
+
+    async def _ask(
+        self,
+        send: Callable[[httpx.Request], Awaitable[httpx.Response]],
+        url: httpx.URL,
+        headers: dict[str, str],
+        body: str,
+        *,
+        server_name: str | None = None,
+    ) -> Attempt:
+        extensions: dict[str, Any] = {"timeout": self._timeout}
+        if server_name is not None:
+            extensions["sni_hostname"] = server_name
+        answer = await send(
+            httpx.Request(
+                "POST", url, content=body.encode(), headers=headers, extensions=extensions
             )
-        except BaseException:
-            connection.abandon()
-            raise
-        if connection.sock is not None:
-            self._idle.append(connection)
-            if len(self._idle) > MAX_IDLE:
-                self._idle.pop(0).close()
-        return attempt
+        )
+        async with aclosing(answer):
+            await read_beginning(answer.aiter_raw(), MAX_ANSWER_BYTES)
+        if answer.is_success:
+            return Attempt()
+        error = f"answered {answer.status_code}"
+        return Attempt(
+            error,
+            is_gone=answer.status_code == GONE,
+            after_s=_seconds(answer.headers.get("retry-after", "")),
+        )
 
 
 def signed_headers(
@@ -159,150 +153,6 @@ def signed_headers(
         "webhook-timestamp": str(now_ms // 1000),
         "webhook-signature": " ".join(signatures),
     }
-
-
-# The way to a receiver.
-
-
-class _ProxyUnusable(OSError):
-    """The environment names a proxy that is not spoken to in plain HTTP."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Route:
-    addresses: Sequence[str]
-    """To be connected to: the first one that answers."""
-    port: int
-    host: str
-    """As requests name it, with the port if the address does."""
-    path: str
-    """With the query."""
-    tls_name: str | None
-    """Name that the certificate must have; None: there is no TLS."""
-    tunnel: tuple[str, int] | None = None
-    """Host and port to ask a proxy at the address for."""
-    proxy_authorization: str | None = field(default=None, repr=False)
-
-
-def _route_of(url: str) -> _Route:
-    """Return the way to an address that the settings allow.
-
-    Raises:
-        _ProxyUnusable
-    """
-    parts = urlsplit(url)
-    name, is_tls = parts.hostname or "", parts.scheme == "https"
-    port = parts.port or (443 if is_tls else 80)
-    path = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
-    # A resolver, or whoever answers in its place, has no say in where `localhost` is.
-    is_localhost = is_this_machine(name) and not is_loopback_address(name)
-    addresses = LOOPBACK if is_localhost else (name,)
-    direct = _Route(addresses, port, parts.netloc, path, name if is_tls else None)
-    proxies = {} if is_this_machine(name) or proxy_bypass(name) else getproxies()
-    proxy = proxies.get("https") or proxies.get("all")
-    if proxy is None:
-        return direct
-    there = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    if there.scheme != "http" or not there.hostname:
-        raise _ProxyUnusable
-    authorization = None
-    if there.username is not None:
-        words = f"{unquote(there.username)}:{unquote(there.password or '')}"
-        authorization = f"Basic {base64.b64encode(words.encode()).decode()}"
-    return replace(
-        direct,
-        addresses=(there.hostname,),
-        port=there.port or 80,
-        tunnel=(name, port),
-        proxy_authorization=authorization,
-    )
-
-
-# Requests, in worker threads.
-
-
-class _Connection(HTTPConnection):
-    """A connection, which one worker thread uses at a time."""
-
-    def __init__(self, route: _Route, certificates: ssl.SSLContext, step_s: float) -> None:
-        """Let each step, such as the wait for bytes, take `step_s` seconds."""
-        super().__init__(route.addresses[0], route.port, timeout=step_s)
-        self.route = route
-        self._certificates = certificates
-        self._lock = threading.Lock()
-        self._is_busy = self._is_abandoned = False
-        if route.tunnel is not None:
-            authorization = route.proxy_authorization
-            headers = {} if authorization is None else {"Proxy-Authorization": authorization}
-            self.set_tunnel(*route.tunnel, headers)
-
-    def connect(self) -> None:
-        """Connect to the first address that answers. Blocks.
-
-        Raises:
-            OSError
-        """
-        *first, last = self.route.addresses
-        for self.host in first:
-            with suppress(ConnectionRefusedError):
-                super().connect()
-                break
-        else:
-            self.host = last
-            super().connect()
-        if self._is_abandoned:
-            raise ConnectionAbortedError
-        if self.route.tls_name is not None:
-            self.sock = self._certificates.wrap_socket(
-                self.sock, server_hostname=self.route.tls_name
-            )
-
-    def exchange(self, headers: Mapping[str, str], body: bytes) -> Attempt:
-        """Make a request and read the beginning of its answer. Blocks.
-
-        Raises:
-            OSError, HTTPException: it cannot be reached, or its answer makes no sense.
-        """
-        with self._lock:
-            if self._is_abandoned:
-                raise ConnectionAbortedError
-            self._is_busy = True
-        is_whole = False
-        try:
-            self.request("POST", self.route.path, body, {"host": self.route.host, **headers})
-            response = self.getresponse()
-            response.read(MAX_ANSWER_BYTES)
-            is_whole = response.isclosed()
-        finally:
-            with self._lock:
-                self._is_busy = False
-                if self._is_abandoned or not is_whole:
-                    self.close()
-        if 200 <= response.status < 300:
-            return Attempt()
-        return Attempt(
-            f"answered {response.status}",
-            is_gone=response.status == GONE,
-            after_s=_seconds(response.headers.get("retry-after", "")),
-        )
-
-    @property
-    def is_silent(self) -> bool:
-        """Whether it is open, and its receiver has neither closed it nor said anything."""
-        waiting = select.poll()
-        waiting.register(self.sock, select.POLLIN)
-        return not waiting.poll(0)
-
-    def abandon(self) -> None:
-        """Close it, also while a worker is in the middle of a request."""
-        with self._lock:
-            self._is_abandoned = True
-            if not self._is_busy:
-                self.close()
-            elif (connected := self.sock) is not None:
-                # The worker wakes up, and closes it.
-                with suppress(OSError):
-                    connected.shutdown(socket.SHUT_RDWR)
 
 
 def _seconds(text: str) -> float:

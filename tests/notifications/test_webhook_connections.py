@@ -61,7 +61,7 @@ async def attempting(
     try:
         yield Attempts(folder, url, webhooks)
     finally:
-        webhooks.close()
+        await webhooks.aclose()
 
 
 class Peer:
@@ -94,8 +94,6 @@ LONG = b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n" + b"x" * (MAX_ANSWE
     [
         ((), [0, 0, 0]),
         ((CLOSING,), [0, 1, 1]),
-        # What came to a receiver that ended is sent once more.
-        ((OK, b""), [0, 0, 1, 1]),
         # Nobody reads the rest.
         ((LONG,), [0, 1, 1]),
         (
@@ -127,8 +125,8 @@ async def test_a_connection_stays_open_as_long_as_its_receiver_lets_it(
             b"HTTP/1.1 503 X\r\nretry-after: 7\r\ncontent-length: 0\r\n\r\n",
             Attempt("answered 503", after_s=7.0),
         ),
-        (b"no HTTP\r\n\r\n", Attempt("cannot be reached: BadStatusLine")),
-        (b"", Attempt("cannot be reached: RemoteDisconnected")),
+        (b"no HTTP\r\n\r\n", Attempt("cannot be reached: RemoteProtocolError")),
+        (b"", Attempt("cannot be reached: RemoteProtocolError")),
         (b"HTTP/1.1 302 X\r\nlocation: /b\r\ncontent-length: 0\r\n\r\n", Attempt("answered 302")),
     ],
 )
@@ -181,7 +179,7 @@ async def test_a_certificate_is_checked_on_this_machine_too(tmp_path: Path) -> N
         async with attempting(tmp_path, url, of_client) as attempts:
             assert [await attempts.make() for _ in range(2)] == [Attempt()] * 2
         async with attempting(tmp_path, url) as attempts:
-            refused = Attempt("cannot be reached: SSLCertVerificationError")
+            refused = Attempt("cannot be reached: ConnectError")
             assert await attempts.make() == refused
     assert peer.targets == [(0, "/x")] * 2
 
@@ -223,12 +221,8 @@ async def test_other_hosts_are_reached_by_the_proxy_of_the_environment(
         async with attempting(tmp_path, f"https://{HOST}/x", of_client) as attempts:
             assert [await attempts.make() for _ in range(2)] == [Attempt()] * 2
         async with attempting(tmp_path, f"https://{HOST}/x") as attempts:
-            refused = Attempt("cannot be reached: SSLCertVerificationError")
+            refused = Attempt("cannot be reached: ConnectError")
             assert await attempts.make() == refused
-        monkeypatch.setenv("https_proxy", "socks5://127.0.0.1:1")
-        async with attempting(tmp_path, f"https://{HOST}/x", of_client) as attempts:
-            problem = "the proxy that the environment names must be an http address"
-            assert await attempts.make() == Attempt(problem)
     assert peer.targets == [(0, "/x")] * 2
     assert proxy.asked == [("CONNECT", f"{HOST}:443", "Basic YW5uOnBAc3M=")] * 2
 
@@ -244,7 +238,7 @@ async def test_a_host_that_needs_no_proxy_is_reached_directly(
     resolve = socket.getaddrinfo
 
     def here(host: Any, *more: Any, **options: Any) -> Any:
-        return resolve("127.0.0.1" if host == HOST else host, *more, **options)
+        return resolve("127.0.0.1" if host in (HOST, HOST.encode()) else host, *more, **options)
 
     monkeypatch.setattr(socket, "getaddrinfo", here)
     of_server, of_client = trusting(certificate(tmp_path, HOST))
