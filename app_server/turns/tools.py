@@ -233,7 +233,11 @@ class TurnTool(ABC):
     """Declarations that are the same in every request."""
 
     def declarations(self, model: ModelFeatures) -> Sequence[JsonObject]:
-        """Declare what can be called now, as the Responses API takes tools; perhaps nothing."""
+        """Declare what can be called now, as the Responses API takes tools; perhaps nothing.
+
+        To follow from the model and from what `ThreadContext.tool_basis` has, as notes do: a tool
+        is asked again when these have changed.
+        """
         return self.declared
 
     def notes(self) -> Sequence[str]:

@@ -164,7 +164,8 @@ def render_result(
 
     Without `experimental` the members that need the opt-in are left out.
     """
-    return render_prepared(request_id, render_value(result, experimental), jsonrpc=jsonrpc)
+    body = render_value(result, experimental)
+    return f'{_PREFIX[jsonrpc]}"id":{_render(request_id)},"result":{body}}}'
 
 
 def render_prepared(request_id: RequestId, result: str, *, jsonrpc: bool = False) -> str:
