@@ -19,8 +19,7 @@ from pydantic_core import to_json
 from app_server.signals.entries import Effects, Entries
 from app_server.signals.notifications import SignalPorts
 from app_server.signals.recipients import Recipient, Recipients
-from app_server.signals.schedule import RETRY_S, Schedule
-from app_server.signals.thread_delivery import Progress, ThreadDelivery
+from app_server.signals.thread_delivery import RETRY_S, Progress, Schedule, ThreadDelivery
 from app_server.threads.ledger import Entry, EntryPage, SignalLedger
 from app_server.threads.log.state import ThreadState
 from protocol.log.rollout import SignalRecalled

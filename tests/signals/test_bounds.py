@@ -142,7 +142,7 @@ async def test_an_unexpected_failure_keeps_the_signal_and_the_server(
         return await receive(self, messages)
 
     monkeypatch.setattr(SignalInbox, "receive", fail_once)
-    monkeypatch.setattr("app_server.signals.schedule.RETRY_S", (0.0,))
+    monkeypatch.setattr("app_server.signals.thread_delivery.RETRY_S", (0.0,))
     async with serve(tmp_path) as served, served.client() as client:
         thread_id = await client.start_thread()
         assert (await deliver(client, thread_id, mode="wake"))["stage"] == "accepted"

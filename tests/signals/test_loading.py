@@ -10,7 +10,7 @@ import pytest
 
 from app_server.cli.signal import main
 from app_server.runtime.clock import SystemClock
-from app_server.signals.schedule import MAX_LOADING, MAX_RECENT, SLOW_S, LoadingPlaces
+from app_server.signals.thread_delivery import MAX_LOADING, MAX_RECENT, SLOW_S, LoadingPlaces
 from app_server.threads.files.store import FileStore
 from app_server.turns.servers import ThreadServers
 from tests.support.event_loop.clock import LoopClock

@@ -4,7 +4,7 @@ import asyncio
 
 import anyio
 
-from app_server.signals.schedule import RETRY_S, Schedule
+from app_server.signals.thread_delivery import RETRY_S, Schedule
 from tests.support.harness import WAIT_S
 
 

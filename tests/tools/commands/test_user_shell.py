@@ -7,7 +7,7 @@ import anyio
 import pytest
 
 from app_server.host.commands.local_commands import LocalCommand, LocalCommands
-from app_server.sessions.user_commands import NOT_RUN
+from app_server.sessions.session import NOT_RUN
 from app_server.sessions.user_shell import UserShell
 from tests.support.files.fifos import write_fifo
 from tests.support.harness import WAIT_S, claim
