@@ -29,8 +29,10 @@ Message = dict[str, Any]
 class Editor:
     """A client of the Agent Client Protocol: it answers questions for permission with yes."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, *, is_native: bool) -> None:
         self._process = process
+        self.is_native = is_native
+        """Whether no adapter is between it and the server."""
         self._sent = 0
         self.updates: list[Message] = []
         """Of all sessions, in order."""
@@ -109,11 +111,14 @@ class Editor:
 
 @asynccontextmanager
 async def editor(
-    adapter: Sequence[str], server: Path, home: Path, folder: Path
+    adapter: Sequence[str] | None, server: Path, home: Path, folder: Path
 ) -> AsyncIterator[Editor]:
-    """Start the adapter in a folder, with a server's program and home; leaving ends both."""
+    """Start the adapter in a folder, with a server's program and home; leaving ends both.
+
+    Without an adapter it is the server itself that speaks ACP.
+    """
     process = await asyncio.create_subprocess_exec(
-        *adapter,
+        *([str(server), "acp"] if adapter is None else adapter),
         env=environment_without("OPENAI_API_KEY", "CODEX_API_KEY", "APP_SERVER_HOME")
         | {"CODEX_PATH": str(server), "CODEX_HOME": str(home), "NO_BROWSER": "1"},
         cwd=folder,
@@ -124,7 +129,7 @@ async def editor(
         limit=1 << 26,
     )
     try:
-        yield Editor(process)
+        yield Editor(process, is_native=adapter is None)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -138,12 +143,12 @@ def text(words: str) -> list[Message]:
 
 
 async def first(acp: Editor, model: ScriptedModel, session: str, prompt: Sequence[Message]) -> str:
-    """Say the first words of a session, and wait until the adapter has asked for its title too."""
+    """Say the first words of a session, and wait until an adapter has asked for its title too."""
     before = len(model.requests)
     ended = await acp.call("session/prompt", sessionId=session, prompt=prompt)
     assert ended["stopReason"] == "end_turn", ended
     with anyio.fail_after(ANSWER_S):
-        while len(model.requests) < before + 2:
+        while len(model.requests) < before + (1 if acp.is_native else 2):
             await anyio.sleep(LOOK_S)
     return acp.text()
 

@@ -32,7 +32,9 @@ COMMAND = "echo one; echo two >&2; exit 3"
 PATCH = "*** Begin Patch\n*** Update File: a.txt\n@@\n-alpha\n+beta\n*** End Patch\n"
 
 
-async def check_all(adapter: Sequence[str], program: Program, work: Path, report: Report) -> None:
+async def check_all(
+    adapter: Sequence[str] | None, program: Program, work: Path, report: Report
+) -> None:
     """Try everything with files in `work`."""
     home, folder, other = work / "home", work / "folder", work / "other"
     folder.mkdir()
@@ -42,7 +44,7 @@ async def check_all(adapter: Sequence[str], program: Program, work: Path, report
     async with ScriptedModel().serve() as model:
         window = "model_context_window = 100000\n"
         write_config(home, model.url, f"{window}mcp_optional_startup_grace_ms = 0")
-        shell = ["/bin/sh", "-c", shlex.join(adapter)]
+        shell = None if adapter is None else ["/bin/sh", "-c", shlex.join(adapter)]
         async with program(home) as server, editor(shell, server, home, folder) as zed:
             opening = {"cwd": str(folder), "additionalDirectories": [str(other)], "mcpServers": []}
             session: dict[str, str] = {}

@@ -1,17 +1,19 @@
 """Runs the samples of docs/editors.md in the editors themselves, on machines without a screen.
 
 python -m tests.interop.editors [--nvim PATH] [--emacs PATH] [--jupyter PYTHON] [--acpx PATH]
-    [--code-server PATH] [--vsix FILE] [--acp-client FILE] [--acp-nvim DIR] [--elsewhere]
+    [--code-server PATH] [--vsix FILE] [--acp-client FILE] [--acp-nvim DIR] [--acp-el DIR]
+    [--elsewhere]
 
 Neovim and Emacs load the sample beside this file and ask a question, and then one whose answer
 needs a command that the user allows. So does code-server, which is VS Code in a browser: with its
 own Codex agent, with the sample extension (`--vsix` names what `npm run package` makes in the
 folder `typescript`), and with the extension "ACP Client" (`--acp-client` names its file). PYTHON
-has nbclient, ipykernel and openai-codex, and runs the cells of the page. acpx, ACP Client and
-acp.nvim (a plugin for Neovim in the folder DIR) are clients of the Agent Client Protocol; they
-start `codex-acp`, which must be on PATH, and that starts this server. With `--elsewhere`, which
-needs PostgreSQL, all of them speak with a node that owns none of their threads, over a program in
-the server's place or over its URL; Jupyter is left out. An editor that is not found is left out.
+has nbclient, ipykernel and openai-codex, and runs the cells of the page. acpx, acp.nvim (a plugin
+for Neovim) and acp.el (a package for Emacs, both in a folder DIR) are clients of the Agent Client
+Protocol, and start `app-server acp`; ACP Client starts `codex-acp`, which must be on PATH, and that
+starts this server. With `--elsewhere`, which needs PostgreSQL, editors speak with a node that owns
+none of their threads, over a program in the server's place or over its URL; Jupyter and what starts
+`app-server acp` are left out. An editor that is not found is left out.
 Prints a line a check, `ok` or `FAIL`, and exits with 1 if there was a failure, with 2 where no
 editor was found. Not part of the tests, which need no editor.
 Source: docs/editors.md.
@@ -66,6 +68,7 @@ def main() -> int:
     parser.add_argument("--vsix", metavar="FILE")
     parser.add_argument("--acp-client", metavar="FILE")
     parser.add_argument("--acp-nvim", metavar="DIR")
+    parser.add_argument("--acp-el", metavar="DIR")
     parser.add_argument("--elsewhere", action="store_true")
     options = parser.parse_args()
     if not any(value for value in vars(options).values() if value is not True):
@@ -86,9 +89,9 @@ async def _check_all(options: argparse.Namespace) -> int:
                     "completed"
                 )
                 assert (work / "n2" / "made").exists()
-        if options.nvim and options.acp_nvim:
+        if options.nvim and options.acp_nvim and not options.elsewhere:
             with report.check("acp.nvim asks, asks about a command, and shows the answer"):
-                shown = await _in_acp_nvim(program, options.nvim, options.acp_nvim, work / "n3")
+                shown = await _in_acp_nvim(options.nvim, options.acp_nvim, work / "n3")
                 assert shown == "".join(ANSWER)
                 assert (work / "n3" / "made").exists()
         if options.emacs:
@@ -99,6 +102,11 @@ async def _check_all(options: argparse.Namespace) -> int:
                     "completed"
                 )
                 assert (work / "e2" / "made").exists()
+        if options.emacs and options.acp_el and not options.elsewhere:
+            with report.check("acp.el asks, allows a command, and prints the answer"):
+                shown = await _in_acp_el(options.emacs, options.acp_el, work / "e3")
+                assert shown == "".join(ANSWER), shown
+                assert (work / "e3" / "made").exists()
         if options.code_server and options.vsix:
             with report.check("VS Code asks, shows the answer, and asks the user about a command"):
                 shown = await _in_sample_extension(
@@ -122,9 +130,9 @@ async def _check_all(options: argparse.Namespace) -> int:
         if options.jupyter and not options.elsewhere:
             with report.check("the cells of a notebook ask, and print the answer"):
                 assert await _in_jupyter(options.jupyter, work / "j") == "".join(ANSWER)
-        if options.acpx:
+        if options.acpx and not options.elsewhere:
             with report.check("a client of the Agent Client Protocol asks, and prints the answer"):
-                assert "".join(ANSWER) in await _over_acp(program, options.acpx, work / "a")
+                assert "".join(ANSWER) in await _in_acpx(options.acpx, work / "a")
     return 1 if report.failures else 0
 
 
@@ -141,16 +149,21 @@ async def _in_neovim(server: Program, program: str, work: Path, *, allows: bool 
     return (work / "shown").read_text().rstrip("\n")
 
 
-async def _in_acp_nvim(server: Program, program: str, plugin: str, work: Path) -> str:
+async def _in_acp_nvim(program: str, plugin: str, work: Path) -> str:
     words = [program, "--headless", "--clean", "--cmd", f"set runtimepath+={plugin}"]
     words += ["-S", str(HERE / "acp_chat.lua"), "-c", f"AcpChat {QUESTION}"]
     words += ["-c", "call writefile(getline(1, '$'), 'shown')", "-c", "qa!"]
-    # In the mode that a session starts with otherwise, a reviewer is asked and not the user.
-    variables = {"INITIAL_AGENT_MODE": "workspace-write"}
-    await _run(words, work, server, allows=True, variables=variables)
+    await _run(words, work, own_program, allows=True)
     answer = (work / "shown").read_text().split("[Permission granted: Yes, proceed]\n")[1]
     # The prompt is a mark for terminals.
     return answer.split("\n\x1b")[0]
+
+
+async def _in_acp_el(program: str, package: str, work: Path) -> str:
+    words = [program, "-Q", "--batch", "-L", package, "-l", str(HERE / "acp_ask.el")]
+    asked = QUESTION.replace('"', '\\"')
+    words += ["--eval", f'(acp-ask "app-server" (list "acp") "{asked}")']
+    return (await _run(words, work, own_program, allows=True)).rstrip("\n")
 
 
 async def _in_emacs(server: Program, program: str, work: Path, *, allows: bool = False) -> str:
@@ -212,10 +225,10 @@ async def _in_jupyter(python: str, work: Path) -> str:
     return (await _run([python, "-c", RUN_CELLS, *cells], work, own_program)).rstrip("\n")
 
 
-async def _over_acp(server: Program, program: str, work: Path) -> str:
-    words = [program, "--agent", "codex-acp", "--auth-policy", "skip", "--timeout", "60"]
-    variables = {"NO_BROWSER": "1", "HOME": str(work)}
-    return await _run([*words, "exec", QUESTION], work, server, variables=variables)
+async def _in_acpx(program: str, work: Path) -> str:
+    words = [program, "--agent", "app-server acp", "--timeout", "60"]
+    variables = {"HOME": str(work)}
+    return await _run([*words, "exec", QUESTION], work, own_program, variables=variables)
 
 
 async def _run(

@@ -1,5 +1,5 @@
 -- Asks in a chat of acp.nvim, allows the command that it shows, and waits for the whole answer.
--- :AcpChat QUESTION. Neovim 0.12 or newer, with acp.nvim; it starts `codex-acp`.
+-- :AcpChat QUESTION. Neovim 0.12 or newer, with acp.nvim; it starts `app-server acp`.
 local function typed(keys)
   vim.api.nvim_feedkeys(vim.keycode("A" .. keys .. "<CR><Esc>"), "xt", false)
 end
@@ -13,7 +13,8 @@ local function wait_for(text)
 end
 
 vim.api.nvim_create_user_command("AcpChat", function(command)
-  require("acp").config({ agents = { codex = { cmd = { "codex-acp" } } }, default_agent = "codex" })
+  local agents = { server = { cmd = { "app-server", "acp" } } }
+  require("acp").config({ agents = agents, default_agent = "server" })
   vim.cmd("Acp new-session")
   wait_for("ACP session started")
   typed(command.args)
