@@ -31,6 +31,7 @@ class Editor:
 
     def __init__(self, process: asyncio.subprocess.Process, *, is_native: bool) -> None:
         self._process = process
+        self.pid = process.pid
         self.is_native = is_native
         """Whether no adapter is between it and the server."""
         self._sent = 0

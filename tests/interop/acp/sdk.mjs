@@ -1,7 +1,8 @@
 // Asks an agent of ACP as a client made of @agentclientprotocol/sdk, and prints what came of it as one line of JSON.
 // DIR of this file has node_modules with that and ws.
-// usage: node sdk.mjs FOLDER QUESTION ws://HOST:PORT/acp | node sdk.mjs FOLDER QUESTION COMMAND WORD…
+// usage: [APP_SERVER_TOKEN_FILE=FILE] node sdk.mjs FOLDER QUESTION ws://HOST:PORT/acp | node sdk.mjs FOLDER QUESTION COMMAND WORD…
 import { spawn } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { Readable, Writable } from "node:stream";
 import * as acp from "@agentclientprotocol/sdk";
 import { createWebSocketStream } from "@agentclientprotocol/sdk/experimental/ws-client";
@@ -12,7 +13,12 @@ const program = agent[0].startsWith("ws://")
   : spawn(agent[0], agent.slice(1), { stdio: ["pipe", "pipe", "inherit"] });
 const stream = program
   ? acp.ndJsonStream(Writable.toWeb(program.stdin), Readable.toWeb(program.stdout))
-  : createWebSocketStream(agent[0], { WebSocket: (await import("ws")).WebSocket });
+  : createWebSocketStream(agent[0], { WebSocket: (await import("ws")).WebSocket, headers: token() });
+
+function token() {
+  const file = process.env.APP_SERVER_TOKEN_FILE;
+  return file ? { Authorization: `Bearer ${readFileSync(file, "utf8").trim()}` } : {};
+}
 
 const found = { asked: [], kinds: [], text: "" };
 const { agent: methods, client: ours } = acp.methods;
