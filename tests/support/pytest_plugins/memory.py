@@ -11,6 +11,8 @@ import ctypes
 import gc
 import itertools
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -44,6 +46,16 @@ if IS_GLIBC:
     # Otherwise it grows to the largest that was ever freed, up to 32 MiB.
     _libc.mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
     _libc.mallopt(M_TRIM_THRESHOLD, 8 * LARGE_BYTES)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[Any]:
+    """Collect no garbage while the tests are imported: what is made there stays."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:
