@@ -80,6 +80,42 @@ async def test_what_other_clients_do_is_seen_as_it_happens(tmp_path: Path) -> No
         await inspected.page.get_by_role("heading", name="from elsewhere").wait_for()
 
 
+async def test_the_server_searches_all_threads_also_archived_ones(tmp_path: Path) -> None:
+    model = ScriptedModel()
+    model.scripts = [says("The word is rhubarb, they said."), says("Nothing of that kind.")]
+    async with inspect(tmp_path, model=model) as inspected, inspected.served.client() as client:
+        page = inspected.page
+        with_word = await client.start_thread()
+        await client.turn(with_word, "The first question")
+        await client.turn(await client.start_thread(), "The second question")
+        for number in range(60):
+            thread_id = await client.start_thread()
+            await client.call(
+                "thread/name/set", {"threadId": thread_id, "name": f"Filler {number}"}
+            )
+        links = page.get_by_role("navigation", name="Threads").get_by_role("link")
+        search = page.get_by_role("searchbox", name="Search threads")
+        # It looks at what was said, not only at what the page has listed.
+        await search.fill("rhubarb")
+        await links.nth(1).wait_for(state="detached")
+        assert "rhubarb" in await links.inner_text()
+        await client.call("thread/archive", {"threadId": with_word})
+        await search.fill("")
+        await page.get_by_label("Archived").check()
+        await links.nth(1).wait_for(state="detached")
+        assert "The first question" in await links.inner_text()
+        await page.get_by_label("Archived").uncheck()
+        # The list is one stop of Tab.
+        await links.nth(10).wait_for()
+        await search.focus()
+        stops = []
+        for key in ("Tab", "Tab", "ArrowDown", "End", "Tab"):
+            await page.keyboard.press(key)
+            stops.append(await page.evaluate("document.activeElement.tagName"))
+        assert stops[:4] == ["INPUT", "A", "A", "A"]
+        assert stops[4] != "A"
+
+
 async def test_an_older_thread_is_shown_with_its_history(tmp_path: Path) -> None:
     model = ScriptedModel()
     model.scripts = [says("An answer of before.")]

@@ -36,6 +36,33 @@ export class ThreadStore extends Emitter {
     return this.#cursor !== null;
   }
 
+  /**
+   * Have the server look for threads: by a text in their names and messages, among archived ones, in a project. Resolves
+   * to {threads, more}; `cursor` is the `more` of the page before.
+   */
+  async find({ text, archived, projectId }, cursor = null) {
+    const page = { limit: PAGE, archived, cursor };
+    if (text !== "" && projectId === null) {
+      try {
+        const found = await this.connection.call("thread/search", { ...page, searchTerm: text });
+        const threads = found.data.map(({ thread, snippet }) => ({ ...thread, snippet }));
+        return { threads, more: found.nextCursor };
+      } catch (error) {
+        // A server without a search of messages looks at names.
+        if (error.code === null) throw error;
+      }
+    }
+    const filters = { ...(text && { searchTerm: text }), ...(projectId && { projectId }) };
+    const listed = await this.connection.call("thread/list", { ...page, ...filters });
+    return { threads: listed.data, more: listed.nextCursor };
+  }
+
+  /** The projects of the server, [] if it has none or does not know them. */
+  async projects() {
+    const page = await this.connection.call("project/list", {}, { quiet: true }).catch(() => null);
+    return page?.data ?? [];
+  }
+
   /** Read the first page of the list. */
   async refresh() {
     const page = await this.connection.call("thread/list", { limit: PAGE });

@@ -68,10 +68,12 @@ export function threadsView(app, parts) {
     app.questions.on("changed", draw),
     app.connection.on("status", draw),
     app.connection.on("ready", listen),
+    app.connection.on("ready", () => list.readProjects()),
   ];
   mark();
   draw();
   listen();
+  if (app.connection.isReady) list.readProjects();
   return {
     element: h(".view", null, h(".bar", null, h("h1.grow", null, "Threads"), back, begin), panes),
     move,
