@@ -1,12 +1,14 @@
 """The page's connection: a server that comes late, goes and comes again, or answers nobody."""
 
 import json
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
 import pytest
 from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as serve_sockets
+from websockets.http11 import Request, Response
 
 from app_server.clients.inspector.run import serve_inspector
 from app_server.peer.address import ServerAddress
@@ -53,6 +55,34 @@ async def test_a_page_with_another_token_gets_nowhere(tmp_path: Path) -> None:
     ):
         await page.get_by_text("The inspector does not answer.").first.wait_for()
         assert await page.get_by_text("connected", exact=True).count() == 0
+
+
+async def test_each_way_of_getting_nowhere_has_its_own_sentence() -> None:
+    """A server that refuses the token, one that does not answer yet, one of another protocol."""
+    silent = True
+
+    def refuse(socket: ServerConnection, request: Request) -> Response:
+        return socket.respond(HTTPStatus.UNAUTHORIZED, "no")
+
+    async def answer(socket: ServerConnection) -> None:
+        async for text in socket:
+            if not silent:
+                error = {"code": -32600, "message": "no initialize here"}
+                await socket.send(json.dumps({"id": json.loads(text)["id"], "error": error}))
+
+    async with serve_sockets(answer, "127.0.0.1", 0, process_request=refuse) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with inspector_page(ServerAddress(f"ws://127.0.0.1:{port}")) as page:
+            await page.get_by_text("The server refuses the token.").first.wait_for()
+    async with serve_sockets(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with inspector_page(ServerAddress(f"ws://127.0.0.1:{port}")) as page:
+            await page.get_by_text("The server has not answered yet").first.wait_for()
+            silent = False
+            await page.reload()
+            await page.get_by_text(
+                "another version of the protocol: no initialize"
+            ).first.wait_for()
 
 
 async def test_the_token_leaves_the_address_and_outlives_a_reload(tmp_path: Path) -> None:

@@ -10,11 +10,21 @@ const PROTOCOL = "app-server-inspector";
 const CALL_MS = 60_000;
 const MAX_OPEN_CALLS = 256;
 
-// Close codes of the inspector, in app_server/clients/inspector/relay.py.
+const SLOW_MS = 2000;
+
+// Close codes of the inspector, in app_server/clients/inspector/run.py.
 const REASONS = {
-  4001: "No server answers there.",
-  4002: "The server closed the connection.",
-  4003: "The inspector is not let in:",
+  4001: () => "No server answers there.",
+  4002: () =>
+    "The server closed the connection: it has ended, or starts again. This page connects when it is back.",
+  4003: (reason) =>
+    REFUSALS[reason.match(/HTTP (\d+)/)?.[1]] ?? `The inspector is not let in: ${reason}`,
+};
+const REFUSALS = {
+  401: "The server refuses the token. Start the inspector with --token-file and the file of the right one.",
+  403: "The server refuses the inspector: it is another user's, or not for this address (HTTP 403).",
+  404: "What answers there is no app-server: look at the address (HTTP 404).",
+  503: "The server takes no more connections now. This page tries again by itself (HTTP 503).",
 };
 
 /** The server's error, or that there was no answer. */
@@ -60,12 +70,29 @@ export class Connection extends Emitter {
     this.#socket = socket;
     this.#setStatus("connecting", this.status.reason);
     let opened = false;
+    let problem = null;
     socket.onopen = () => {
       opened = true;
-      this.#shakeHands().catch(() => socket.close());
+      const slow = setTimeout(
+        () =>
+          this.#setStatus(
+            "connecting",
+            "The server has not answered yet: it is starting, or busy.",
+          ),
+        SLOW_MS,
+      );
+      this.#shakeHands()
+        .catch((error) => {
+          // An answer that is an error: something else than this page expects is there.
+          if (error.code !== null) {
+            problem = `The server speaks another version of the protocol: ${error.message}`;
+          }
+          socket.close();
+        })
+        .finally(() => clearTimeout(slow));
     };
     socket.onmessage = (event) => this.#take(event.data);
-    socket.onclose = (event) => this.#lost(event, opened);
+    socket.onclose = (event) => this.#lost(event, opened, problem);
   }
 
   /**
@@ -139,7 +166,7 @@ export class Connection extends Emitter {
     this.#socket.send(text);
   }
 
-  #lost(event, opened) {
+  #lost(event, opened, problem) {
     this.server = null;
     this.log.forgetRequests();
     for (const id of [...this.#calls.keys()]) {
@@ -147,12 +174,15 @@ export class Connection extends Emitter {
     }
     const known = REASONS[event.code];
     this.status.failures += 1;
-    if (event.code === 4003) {
-      this.#setStatus("waiting", `${known} ${event.reason}`);
-    } else if (known !== undefined) {
-      this.#setStatus("waiting", known);
+    if (known !== undefined) {
+      this.#setStatus("waiting", known(event.reason));
+    } else if (problem !== null) {
+      this.#setStatus("waiting", problem);
     } else if (opened) {
-      this.#setStatus("waiting", "The inspector has stopped.");
+      this.#setStatus(
+        "waiting",
+        "The inspector has stopped. Start it again with “app-server inspect”.",
+      );
     } else {
       // A browser does not say why: the inspector has gone, or this is not the page it made.
       this.#setStatus(
