@@ -49,7 +49,9 @@ class AcpQuestion:
         if self.method == PERMISSION_METHOD:
             outcome = answer.get("outcome")
             chosen = outcome.get("optionId") if isinstance(outcome, dict) else None
-            return self.results.get(chosen, self.refusal) if chosen is not None else self.refusal
+            return (
+                self.results.get(chosen, self.refusal) if isinstance(chosen, str) else self.refusal
+            )
         action, content = answer.get("action"), answer.get("content")
         if action not in ("accept", "decline", "cancel"):
             return self.refusal
