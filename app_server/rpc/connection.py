@@ -362,7 +362,16 @@ class RpcConnection:
             try:
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(self._read_then_finish)
-                    tasks.start_soon(self._write_then_close)
+                    try:
+                        await self._write()
+                        await self._close()
+                        # A pipe that is closed in one direction may go on in the other one.
+                        self._hub.connections.end(self._id)
+                    except BaseException:
+                        self._running.cut_off()
+                        raise
+                    finally:
+                        self._reading.cancel()
             finally:
                 with anyio.CancelScope(shield=True):
                     await self._close()
@@ -371,18 +380,6 @@ class RpcConnection:
         """End the conversation from our side: read no more, answer what was read, then close."""
         self._close_code, self._close_reason = CLOSE_GOING_AWAY, "the server stops"
         self._reading.cancel()
-
-    async def _write_then_close(self) -> None:
-        try:
-            await self._write()
-            await self._close()
-            # A pipe that is closed in one direction may go on in the other one.
-            self._hub.connections.end(self._id)
-        except BaseException:
-            self._running.cut_off()
-            raise
-        finally:
-            self._reading.cancel()
 
     async def _write(self) -> None:
         with self._writing:
@@ -646,14 +643,16 @@ class Conversations:
         """Return how much waits on each connection."""
         return [connection.load for connection in self._connections]
 
-    async def converse(self, stream: MessageStream, requests: Requests) -> None:
+    def converse(self, stream: MessageStream, requests: Requests) -> Coroutine[Any, Any, None]:
         """Hold the conversation with one client, until it or `finish` ends it."""
         client = OlderInterface(stream)
-        await self._hold(RpcConnection(client, requests, self.hub, self._limits))
+        return self._hold(RpcConnection(client, requests, self.hub, self._limits))
 
-    async def converse_with_node(self, stream: MessageStream, requests: Requests) -> None:
+    def converse_with_node(
+        self, stream: MessageStream, requests: Requests
+    ) -> Coroutine[Any, Any, None]:
         """Hold the conversation with a client of another node, which passes it on."""
-        await self._hold(RpcConnection(stream, requests, self.hub, self._limits, is_of_node=True))
+        return self._hold(RpcConnection(stream, requests, self.hub, self._limits, is_of_node=True))
 
     async def _hold(self, connection: RpcConnection) -> None:
         self._connections.add(connection)

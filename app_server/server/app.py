@@ -8,10 +8,10 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import anyio
 import anyio.abc
@@ -120,8 +120,14 @@ class AppServer:
             if self._core is not None:
                 await self._core.aclose()
 
-    async def serve_client(self, stream: "MessageStream") -> None:
+    def serve_client(self, stream: "MessageStream") -> Coroutine[Any, Any, None]:
         """Hold the conversation with one client, from when its requests can be served."""
+        # Each write of the conversation resumes all that awaits it: no more than that stands there.
+        if self._core is not None:
+            return self._core.answer_client(stream)
+        return self._serve_when_loaded(stream)
+
+    async def _serve_when_loaded(self, stream: "MessageStream") -> None:
         await self.loaded.wait()
         if self._core is not None:
             await self._core.answer_client(stream)

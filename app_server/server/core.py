@@ -13,12 +13,12 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import anyio
 import anyio.abc
@@ -212,13 +212,15 @@ class Core:
         """Id of this server in its group; see Nodes.own_id. None: its threads are in files."""
         return None if self._nodes is None else self._nodes.own_id
 
-    async def answer_client(self, stream: MessageStream) -> None:
+    def answer_client(self, stream: MessageStream) -> Coroutine[Any, Any, None]:
         """Hold the conversation with one client."""
         if self._group is None:
-            await self._conversations.converse(stream, self._requests)
-            return
+            return self._conversations.converse(stream, self._requests)
+        return self._answer_in_group(stream, self._group)
+
+    async def _answer_in_group(self, stream: MessageStream, group: "Group") -> None:
         client_routes = (await load(_routing)).client_routes
-        async with client_routes(self._requests, self._group) as routes:
+        async with client_routes(self._requests, group) as routes:
             await self._conversations.converse(stream, routes)
 
     async def answer_node(self, stream: MessageStream) -> None:
