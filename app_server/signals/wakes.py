@@ -264,13 +264,12 @@ class Wakes:
         """
         while wakes := await anyio.to_thread.run_sync(self._store.open_of, [thread_id]):
             for wake in wakes:
-                if not await self._is_readable(wake):
-                    pass
-                elif wake.kind == "process" and wake.state == "armed":
-                    # Open until its thread is told, which the next round finds gone.
-                    await self._lose(wake)
-                else:
-                    await self._give_up(wake, code, text)
+                if await self._is_readable(wake):
+                    if wake.kind == "process" and wake.state == "armed":
+                        # Open until its thread is told, which the next round finds gone.
+                        await self._lose(wake)
+                    else:
+                        await self._give_up(wake, code, text)
                 self._files.end(wake.id)
 
     # The work.
@@ -302,7 +301,13 @@ class Wakes:
                     self._store.threads_with_open, after, SWEPT_AT_A_TIME
                 )
                 for thread_id in threads:
-                    await self._end_if_gone(thread_id)
+                    try:
+                        await self._end_if_gone(thread_id)
+                    except OSError:
+                        raise
+                    except Exception:
+                        # Nobody is above this but the server, which goes on.
+                        logger.exception("wakes of thread %s are left as they are", thread_id)
                     after = thread_id
             except OSError as exc:
                 logger.info("wakes of threads that are gone end later: %s", exc)
@@ -315,12 +320,9 @@ class Wakes:
         try:
             await self._recipients.find(ThreadSignalTarget(thread_id=thread_id))
         except NoRecipient as exc:
-            since_ms = self._ports.clock.now_ms() - EPHEMERAL_MS
             found = await anyio.to_thread.run_sync(self._store.open_of, [thread_id])
-            # Such a thread is known to its server alone, which may be another one.
-            if not any(
-                wake.place.startswith(EPHEMERAL) and wake.changed_at_ms > since_ms for wake in found
-            ):
+            now_ms = self._ports.clock.now_ms()
+            if not any(self._here.is_of_another_server(wake, now_ms) for wake in found):
                 await self.end_all(thread_id, exc.code, str(exc))
 
     async def _look(self) -> float:

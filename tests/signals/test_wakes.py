@@ -326,6 +326,22 @@ async def test_a_wake_whose_row_is_damaged_ends_and_the_others_come(tmp_path: Pa
         assert [one["id"] for one in await wakes_of(client)] == [files[1]["id"]]
 
 
+@claim("wakes:damaged")
+async def test_a_wake_whose_thread_cannot_be_read_stops_no_start(tmp_path: Path) -> None:
+    async with serve(tmp_path) as served, served.client() as client:
+        thread_id = await client.start_thread()
+        await client.turn(thread_id, "go")
+        await set_timer(client, thread_id, soon_ms(HOUR_MS))
+    ledger = Ledger(ledger_path(tmp_path))
+    with ledger.transaction() as database:
+        database.execute("UPDATE wakes SET thread_id = x'ff'")
+    ledger.close()
+    async with serve(tmp_path) as served, served.client() as client:
+        wake = await set_timer(client, thread_id, soon_ms())
+        await reached(client, wake, "delivered")
+        assert [one["id"] for one in await wakes_of(client)] == [wake["id"]]
+
+
 def _damage(home: Path, wakes: list[str]) -> None:
     """Spoil the sources of wakes, and have their times come. Blocks."""
     ledger = Ledger(ledger_path(home))
