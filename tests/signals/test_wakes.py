@@ -319,10 +319,13 @@ async def test_a_wake_whose_row_is_damaged_ends_and_the_others_come(tmp_path: Pa
         await anyio.to_thread.run_sync(_damage, home, damaged)
         for path in paths:
             path.touch()
-        for wake_id in damaged:
-            ended = await wake_is(client, wake_id, "cancelled")
-            assert ended["error"]["code"] == "sourceUnreadable"
-        await wake_is(client, files[1]["id"], "delivered")
+        codes: dict[str, str] = {}
+        while codes.keys() != set(damaged):
+            event = (await client.wait_for("thread/wake/changed"))["params"]
+            if event["state"] == "cancelled":
+                codes[event["wakeId"]] = event["error"]["code"]
+        assert set(codes.values()) == {"sourceUnreadable"}
+        await reached(client, files[1], "delivered")
         assert [one["id"] for one in await wakes_of(client)] == [files[1]["id"]]
 
 
