@@ -16,6 +16,7 @@ from collections.abc import (
 )
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, TypeAlias
 
 import anyio
@@ -95,7 +96,6 @@ class AcpAgent:
         """Of the app-server that are open, by its ids."""
         self._methods: Mapping[str, Callable[[Json, Reply], Awaitable[None]]] = {
             "initialize": self._initialize,
-            "authenticate": self._authenticate,
             "logout": self._log_out,
             "session/new": self._new,
             "session/fork": self._fork,
@@ -124,6 +124,8 @@ class AcpAgent:
     async def answer(self, request: Request, reply: Reply) -> None:
         """Answer a request of the client; see Methods.answer."""
         method = self._methods.get(request.method)
+        if request.method == "authenticate":
+            method = partial(self._authenticate, request.id)
         if method is None:
             text = f"Method not found: {request.method}"
             raise RpcError(METHOD_NOT_FOUND, text, "methodNotFound")
@@ -166,9 +168,11 @@ class AcpAgent:
             }
         )
 
-    async def _authenticate(self, params: Json, reply: Reply) -> None:
+    async def _authenticate(self, request_id: RequestId, params: Json, reply: Reply) -> None:
         request = read(AuthenticateRequest, params)
-        await self._sign_in.sign_in(request, shows_addresses=_shows_addresses(self._capabilities))
+        await self._sign_in.sign_in(
+            request_id, request, shows_addresses=_shows_addresses(self._capabilities)
+        )
         reply({})
 
     async def _log_out(self, params: Json, reply: Reply) -> None:

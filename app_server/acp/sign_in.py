@@ -12,6 +12,7 @@ from app_server.acp.conversation import AcpConversation
 from app_server.acp.questions import ELICITATION_METHOD
 from app_server.acp.requests import AuthenticateRequest
 from app_server.rpc.in_process import AppClient
+from protocol.jsonrpc.envelope import RequestId
 from protocol.jsonrpc.errors import RpcError, invalid_member
 from protocol.model import JsonObject
 
@@ -43,8 +44,12 @@ class SignIn:
         """Return the ways to sign in; one needs a client that shows the user an address."""
         return [API_KEY, CHATGPT] if shows_addresses else [API_KEY]
 
-    async def sign_in(self, request: AuthenticateRequest, *, shows_addresses: bool) -> None:
+    async def sign_in(
+        self, request_id: RequestId, request: AuthenticateRequest, *, shows_addresses: bool
+    ) -> None:
         """Sign in by one of `methods`; cancelling gives it up.
+
+        `request_id` is that of the client's request: what the user is shown belongs to it.
 
         Raises:
             RpcError: there is no such method, or it failed.
@@ -56,7 +61,7 @@ class SignIn:
                 raise invalid_member("_meta.api-key.apiKey", "is missing")
             await self._app.call("account/login/start", {"type": "apiKey", "apiKey": key})
         elif request.method_id == CHATGPT["id"] and shows_addresses:
-            await self._in_browser()
+            await self._in_browser(request_id)
         else:
             raise invalid_member("methodId", f"is no method of `initialize`: {request.method_id!r}")
 
@@ -66,7 +71,7 @@ class SignIn:
         if completed is not None and not completed.done():
             completed.set_result(params)
 
-    async def _in_browser(self) -> None:
+    async def _in_browser(self, request_id: RequestId) -> None:
         completed: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
         started = await self._app.call(
             "account/login/start",
@@ -76,7 +81,7 @@ class SignIn:
         login_id = started["loginId"]
         try:
             question = {
-                "requestId": login_id,
+                "requestId": request_id,
                 "mode": "url",
                 "message": "Sign in to ChatGPT.",
                 "url": started["authUrl"],
