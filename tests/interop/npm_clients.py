@@ -5,11 +5,12 @@ python -m tests.interop.npm_clients --modules DIR
 DIR has the `node_modules` of
 
   npm install --omit=optional ai@6 ai-sdk-provider-codex-cli@1.4.1 \
-    @modelcontextprotocol/inspector@0.15.0
+    ai-sdk-provider-codex-app-server@1.1.7 @modelcontextprotocol/inspector@0.15.0
 
 The AI SDK starts the server, runs turns, streams one, goes on with a thread, runs a command, and
 lists the models; then once more with a program in the server's place that speaks with a node which
-owns none of its threads (this needs PostgreSQL). MCP Inspector's command line starts
+owns none of its threads (this needs PostgreSQL). The provider for injected
+messages starts the server and runs three turns of one thread. MCP Inspector's command line starts
 `app-server mcp-server`, lists its tools and calls them. Prints a line a check, `ok` or `FAIL`, and
 exits with 1 if there was a failure, with 2 where a client is missing. Not part of the tests, which
 do not need Node.js.
@@ -40,7 +41,13 @@ from tests.support.threads.nodes import owners, running_nodes
 RUN_S = 120.0
 PROGRAM = Path(sys.executable).with_name("app-server")
 SCRIPT = Path(__file__).with_name("ai_sdk.mjs")
-NEEDED = ("ai", "ai-sdk-provider-codex-cli", "@modelcontextprotocol/inspector")
+OTHER_SCRIPT = Path(__file__).with_name("ai_sdk_app_server.mjs")
+NEEDED = (
+    "ai",
+    "ai-sdk-provider-codex-app-server",
+    "ai-sdk-provider-codex-cli",
+    "@modelcontextprotocol/inspector",
+)
 
 
 async def check_all(modules: Path, work: Path, report: Report) -> None:
@@ -53,6 +60,8 @@ async def check_all(modules: Path, work: Path, report: Report) -> None:
         with report.check("AI SDK"):
             thread_id = await _ai_sdk(modules, folder, home, PROGRAM, model)
             assert len(list(home.glob(f"threads/**/{thread_id}.jsonl"))) == 1
+        with report.check("AI SDK with ai-sdk-provider-codex-app-server"):
+            await _other_provider(modules, folder, home, model)
         with report.check("AI SDK at a node that owns none of its threads"):
             await _ai_sdk_elsewhere(modules, folder, work)
         inspect = partial(_inspect, modules, home)
@@ -102,6 +111,21 @@ async def _ai_sdk(
         "calls": ["exec"],
     }, found
     return thread_id
+
+
+async def _other_provider(modules: Path, folder: Path, home: Path, model: ScriptedModel) -> None:
+    command = {"name": "exec_command", "arguments": {"cmd": "echo hello", "login": False}}
+    model.scripts += [says("First."), says("Se", "cond."), calls(command), says("Done.")]
+    script = modules / OTHER_SCRIPT.name
+    shutil.copyfile(OTHER_SCRIPT, script)
+    found = json.loads(await _run(["node", str(script), str(PROGRAM), str(folder), str(home)]))
+    # It tells neither tokens nor calls, with Codex too.
+    assert found == {
+        "texts": ["First.", "Second.", "Done."],
+        "threads": 1,
+        "usage": 0,
+        "calls": [],
+    }, found
 
 
 async def _inspect(modules: Path, home: Path, *arguments: str) -> Any:
