@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from app_server.cli.config import main
 from app_server.config.config_toml import MAX_FILE_BYTES
 from app_server.config.json_schema import config_schema
+from app_server.config.key_check import unknown_keys
 
 WRONG = """\
 modle = "x"
@@ -25,12 +27,14 @@ network_access = "yes"
 
 
 def findings(file: str) -> str:
+    first, server = unknown_keys(tomllib.loads(WRONG))
     return f"""\
-{file}:1:1: unknown configuration field `modle`, expected one of the 69 in docs/config.md; the \
+{file}:1:1: unknown configuration field `modle`, expected one of the {len(first.allowed)} in \
+docs/config.md; the \
 nearest: `model`
   write `model`, or remove it: nothing reads this key
-{file}:5:1: unknown configuration field `mcp_servers.files.comand`, expected one of the 31 in \
-docs/config.md; the nearest: `command`
+{file}:5:1: unknown configuration field `mcp_servers.files.comand`, expected one of the \
+{len(server.allowed)} in docs/config.md; the nearest: `command`
   write `command`, or remove it: nothing reads this key
 {file}:9:18: invalid type: string "yes", expected a boolean
   correct the value; until then requests that need it are refused
