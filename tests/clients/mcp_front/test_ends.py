@@ -13,9 +13,8 @@ import pytest
 
 from app_server.clients.mcp_front.conversation import FrontLimits
 from app_server.clients.mcp_front.process import offer
-from app_server.rpc.in_process import MAX_WAITING, AppClient, open_pipe
+from app_server.rpc.in_process import MAX_WAITING, open_pipe
 from protocol.jsonrpc.envelope import Answer, Notification, parse_message
-from protocol.jsonrpc.errors import RpcError
 from tests.support.clients.mcp_front import EXECUTABLE, front
 from tests.support.clients.scripted_front import WIPE, result_of, scripted
 from tests.support.harness import WAIT_S, claim, environment_without, serve, stdio_server
@@ -198,48 +197,3 @@ async def next_answer_code(pipe: Any) -> int:
         text = await pipe.receive()
         if '"id":null' in text:
             return int(text.split('"code":')[1].split(",")[0])
-
-
-async def test_a_pipe_holds_a_few_messages_and_ends_after_the_last_is_read() -> None:
-    left, right = open_pipe()
-    for number in range(MAX_WAITING):
-        await left.send(str(number))
-    with anyio.move_on_after(0) as scope:
-        await left.send("one too many")
-    assert scope.cancelled_caught
-    await left.aclose()
-    assert [await right.receive() for _ in range(MAX_WAITING)] == list(map(str, range(MAX_WAITING)))
-    with pytest.raises(anyio.EndOfStream):
-        await right.receive()
-    with pytest.raises(anyio.EndOfStream):
-        await left.receive()
-    with pytest.raises(anyio.BrokenResourceError):
-        await right.send("too late")
-    with pytest.raises(anyio.BrokenResourceError):
-        await left.send("too late")
-    await right.aclose()
-
-
-async def test_calls_fail_when_the_app_server_has_gone() -> None:
-    near, far = open_pipe()
-    app = AppClient(near)
-
-    class Nobody:
-        async def on_event(self, event: Any) -> None:
-            """Hear nothing."""
-
-        async def question(self, question: Any) -> None:
-            """Answer nothing."""
-
-    async def call() -> None:
-        with pytest.raises(RpcError, match="the app-server has stopped"):
-            await app.call("thread/start", {})
-
-    with anyio.fail_after(WAIT_S):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(app.run, Nobody())
-            tasks.start_soon(call)
-            await far.receive()
-            await far.aclose()
-        await call()
-    await near.aclose()
