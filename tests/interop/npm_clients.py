@@ -5,12 +5,14 @@ python -m tests.interop.npm_clients --modules DIR
 DIR has the `node_modules` of
 
   npm install --omit=optional ai@6 ai-sdk-provider-codex-cli@1.4.1 \
-    ai-sdk-provider-codex-app-server@1.1.7 @modelcontextprotocol/inspector@0.15.0
+    ai-sdk-provider-codex-app-server@1.1.7 @openai/codex-sdk@0.163.0 \
+    @modelcontextprotocol/inspector@0.15.0
 
 The AI SDK starts the server, runs turns, streams one, goes on with a thread, runs a command, and
 lists the models; then once more with a program in the server's place that speaks with a node which
 owns none of its threads (this needs PostgreSQL). The provider for injected
-messages starts the server and runs three turns of one thread. MCP Inspector's command line starts
+messages starts the server and runs three turns of one thread. The SDK of Codex for TypeScript runs
+two turns with `app-server exec`. MCP Inspector's command line starts
 `app-server mcp-server`, lists its tools and calls them. Prints a line a check, `ok` or `FAIL`, and
 exits with 1 if there was a failure, with 2 where a client is missing. Not part of the tests, which
 do not need Node.js.
@@ -32,6 +34,8 @@ import anyio
 import anyio.to_thread
 
 from tests.long.real_servers import Report
+from tests.support.clients.exec import usage
+from tests.support.files.images import PNG
 from tests.support.fleet.elsewhere import Elsewhere, program
 from tests.support.harness import environment_without, write_config
 from tests.support.model import ScriptedModel, calls, says
@@ -47,7 +51,9 @@ NEEDED = (
     "ai-sdk-provider-codex-app-server",
     "ai-sdk-provider-codex-cli",
     "@modelcontextprotocol/inspector",
+    "@openai/codex-sdk",
 )
+SDK_SCRIPT = Path(__file__).with_name("codex_sdk.mjs")
 
 
 async def check_all(modules: Path, work: Path, report: Report) -> None:
@@ -62,6 +68,8 @@ async def check_all(modules: Path, work: Path, report: Report) -> None:
             assert len(list(home.glob(f"threads/**/{thread_id}.jsonl"))) == 1
         with report.check("AI SDK with ai-sdk-provider-codex-app-server"):
             await _other_provider(modules, folder, home, model)
+        with report.check("SDK of Codex for TypeScript"):
+            await _codex_sdk(modules, folder, work / "sdk_home", model)
         with report.check("AI SDK at a node that owns none of its threads"):
             await _ai_sdk_elsewhere(modules, folder, work)
         inspect = partial(_inspect, modules, home)
@@ -126,6 +134,20 @@ async def _other_provider(modules: Path, folder: Path, home: Path, model: Script
         "usage": 0,
         "calls": [],
     }, found
+
+
+async def _codex_sdk(modules: Path, folder: Path, home: Path, model: ScriptedModel) -> None:
+    home.mkdir()
+    (folder / "a.png").write_bytes(PNG)
+    model.scripts += [says("{}"), says("Seen.")]
+    script = modules / SDK_SCRIPT.name
+    shutil.copyfile(SDK_SCRIPT, script)
+    words = [str(PROGRAM), str(folder), str(home), model.url]
+    found = json.loads(await _run(["node", str(script), *words]))
+    assert found == {"texts": ["{}", "Seen."], "usage": dict(usage(2))}, found
+    for headers in model.headers[-2:]:
+        shown = headers["authorization"], headers["originator"]
+        assert shown == ("bearer sk-of-the-sdk", "codex_sdk_ts"), shown
 
 
 async def _inspect(modules: Path, home: Path, *arguments: str) -> Any:
