@@ -391,7 +391,8 @@ async def test_items_and_receipts_are_remembered_up_to_a_bound(page: "Page") -> 
       tell("signal/updated", { receipt: { source: "s", signalId: `i${n}`, threadId: "t" } });
     }
     const { transcript } = store.open.get("t");
-    const kept = ["i1999", "i2000", "i20004"].map((id) => store.item("t", id) !== undefined);
+    const has = (id) => transcript.item("turn", id) !== undefined;
+    const kept = ["i1999", "i2000", "i20004"].map(has);
     return [kept, transcript.size, transcript.entries.length, signals.receipts.size];
     """
     # The heading of the turn is kept, and of 20,000 entries the oldest tenth goes.
@@ -456,7 +457,7 @@ async def test_the_times_of_a_turn_are_bars_and_the_rest_is_the_models(page: "Pa
       { id: "c", type: "contextCompaction", startedAtMs: 8000, completedAtMs: 9000 } ] }]);
     transcript.ask({ key: 1, at: 3000, params: { turnId: "t" } });
     transcript.settle({ key: 1 }, {});
-    transcript.item("question-1").settledAt = 3500;
+    transcript.entry("question-1").item.settledAt = 3500;
     const { begin, end, lanes } = m.timesOf(transcript.turns[0], 0);
     return [begin, end, lanes.map(({ name, ms, bars }) => [name, ms, bars.length])];
     """

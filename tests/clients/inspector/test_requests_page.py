@@ -140,12 +140,11 @@ async def test_every_thread_that_waits_asks_here_without_being_opened(tmp_path: 
         async with inspector_page(ServerAddress(served.urls[0])) as page:
             inspected = InspectorPage(page)
             await page.get_by_text("connected", exact=True).wait_for()
-            await page.wait_for_function("document.title.startsWith('(2) Threads')")
+            title = page.locator("title")
+            await title.filter(has_text="(2) Threads").wait_for(state="attached")
             await page.keyboard.press("o")
             cards = page.get_by_role("article", name="Run this command?")
-            await page.wait_for_function(
-                "() => document.activeElement.ariaLabel === 'Run this command?'"
-            )
+            await page.locator("article.question:focus").wait_for()
             assert await page.evaluate(
                 "document.activeElement === document.querySelector('article.question')"
             )
@@ -157,7 +156,7 @@ async def test_every_thread_that_waits_asks_here_without_being_opened(tmp_path: 
             assert int(since or 0) / 1000 < asked_at
             assert await oldest.get_by_role("time").get_attribute("data-exact") == "true"
             await oldest.get_by_role("button", name="Approve", exact=True).click()
-            await page.wait_for_function("document.title.startsWith('(1) Requests')")
+            await title.filter(has_text="(1) Requests").wait_for(state="attached")
             assert "The second one" in await cards.inner_text()
             await cards.get_by_role("button", name="Approve", exact=True).click()
             await inspected.sees("Nothing is asked")

@@ -31,6 +31,14 @@ async def open_thread(inspected: Inspected, cwd: Path, **params: object) -> str:
     return thread_id
 
 
+def until(condition: str) -> str:
+    """Write a function that waits, frame by frame, until something is true of an element `f`."""
+    return f"""(f) => new Promise((done) => {{
+      const look = () => (({condition}) ? done() : requestAnimationFrame(look));
+      look();
+    }})"""
+
+
 async def only(entries: "Locator") -> str:
     """Return the text of the only entry."""
     texts: list[str] = await entries.all_inner_texts()
@@ -124,10 +132,13 @@ out = 2000
         await inspected.start_thread()
         for text in ("First", "Second"):
             await inspected.send_message(text)
-            await inspected.entries("Agent")
+            await (await inspected.entries("You")).filter(has_text=text).wait_for()
             await inspected.turn_ends()
         turns = await inspected.entries("Turn")
         await turns.nth(1).get_by_text("10 tokens in, 5 out · 0.02 EUR").wait_for()
+        # The model has given both of its messages the same id.
+        said = await (await inspected.entries("Agent")).locator("p").all_inner_texts()
+        assert said == ["One.", "Two."]
         await inspected.page.get_by_role("tab", name="Usage").click()
         usage = inspected.page.get_by_role("group", name="Usage of the turns")
         await usage.get_by_role("link").nth(1).wait_for()
@@ -241,9 +252,8 @@ async def test_text_comes_as_it_is_written_and_what_is_read_stays_where_it_is(
         feed = page.get_by_role("feed")
         # The end is kept in sight while nobody scrolls.
         await page.get_by_text("Line number 59 of").wait_for()
-        await page.wait_for_function(
-            "() => { const f = document.querySelector('[role=feed]');"
-            " return f.scrollTop > 0 && f.scrollTop + f.clientHeight >= f.scrollHeight - 2 }"
+        await feed.evaluate(
+            until("f.scrollTop > 0 && f.scrollTop + f.clientHeight >= f.scrollHeight - 2")
         )
         await feed.hover()
         await page.mouse.wheel(0, -600)
@@ -256,10 +266,8 @@ async def test_text_comes_as_it_is_written_and_what_is_read_stays_where_it_is(
         await inspected.button("Go to the newest").click()
         second.opened.set()
         await inspected.turn_ends()
-        await page.wait_for_function(
-            "() => document.querySelector('[role=feed] .markdown > p:last-child')"
-            ".getBoundingClientRect().bottom < innerHeight"
-        )
+        last = "f.querySelector('.markdown > p:last-child').getBoundingClientRect()"
+        await feed.evaluate(until(f"{last}.bottom < innerHeight"))
 
 
 async def test_images_are_shown_and_those_of_the_machine_when_they_are_wanted(

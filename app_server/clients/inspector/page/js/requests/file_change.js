@@ -7,7 +7,7 @@ import { Patch } from "/js/transcript/patch.js";
 
 export function fileQuestion({ params }, { answer, threads }) {
   // The question names the item; its changes came with `item/started`.
-  const changes = threads.item(params.threadId, params.itemId)?.changes ?? [];
+  const changes = threads.item(params)?.changes ?? [];
   return {
     title: "Change these files?",
     content: [

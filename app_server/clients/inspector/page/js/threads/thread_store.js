@@ -135,8 +135,8 @@ export class ThreadStore extends Emitter {
   }
 
   /** An item that a thread's events have told of; undefined if they have not. */
-  item(threadId, itemId) {
-    return this.open.get(threadId)?.transcript.item(itemId);
+  item({ threadId, turnId, itemId }) {
+    return this.open.get(threadId)?.transcript.item(turnId, itemId);
   }
 
   /** Put a thread, as the server shows it now, at the beginning of the list. */

@@ -29,9 +29,9 @@ export class Transcript extends Emitter {
     return this.#entries.size;
   }
 
-  /** The item with this id; undefined if there is none. */
-  item(id) {
-    return this.#entries.get(id)?.item;
+  /** The item with this id in a turn; undefined if there is none. */
+  item(turnId, id) {
+    return this.#entries.get(keyOf(turnId, { id }))?.item;
   }
 
   entry(key) {
@@ -104,7 +104,7 @@ export class Transcript extends Emitter {
   /** Put an item at the end of its turn, or in its place if it is known. */
   put(turn, item) {
     if (turn === undefined) return;
-    const known = this.#entries.get(item.id);
+    const known = this.#entries.get(keyOf(turn.id, item));
     if (known !== undefined) {
       known.item = { ...known.item, ...item };
       this.emit("changed", known);
@@ -117,8 +117,8 @@ export class Transcript extends Emitter {
   }
 
   /** Change an item that is known. */
-  amend(id, change) {
-    const entry = this.#entries.get(id);
+  amend({ turnId, itemId }, change) {
+    const entry = this.#entries.get(keyOf(turnId, { id: itemId }));
     if (entry === undefined) return;
     entry.item = { ...entry.item, ...change(entry.item) };
     this.emit("changed", entry);
@@ -147,7 +147,7 @@ export class Transcript extends Emitter {
   }
 
   #entry(turn, item) {
-    const entry = { key: item.id, type: item.type, turn, item };
+    const entry = { key: keyOf(turn.id, item), type: item.type, turn, item };
     this.#entries.set(entry.key, entry);
     return entry;
   }
@@ -167,6 +167,13 @@ export class Transcript extends Emitter {
   }
 }
 
+const OWN = new Set(["turn", "question", "steps", "problem"]);
+
+// Some models give the items of each turn the same ids.
+function keyOf(turnId, { id, type = undefined }) {
+  return OWN.has(type) ? id : `${turnId}.${id}`;
+}
+
 // What notifications change.
 const CHANGES = {
   "turn/started": (transcript, { turn }) =>
@@ -178,18 +185,18 @@ const CHANGES = {
     transcript.put(transcript.turnOf(turnId), { completedAtMs, ...defined(item) }),
   "item/agentMessage/delta": textDelta,
   "item/plan/delta": textDelta,
-  "item/reasoning/summaryTextDelta": (transcript, { itemId, summaryIndex, delta }) =>
-    transcript.amend(itemId, ({ summary }) => ({ summary: longer(summary, summaryIndex, delta) })),
-  "item/reasoning/textDelta": (transcript, { itemId, contentIndex, delta }) =>
-    transcript.amend(itemId, ({ content }) => ({ content: longer(content, contentIndex, delta) })),
-  "item/commandExecution/outputDelta": (transcript, { itemId, delta }) =>
-    transcript.amend(itemId, ({ aggregatedOutput }) => ({
+  "item/reasoning/summaryTextDelta": (transcript, { summaryIndex, delta, ...where }) =>
+    transcript.amend(where, ({ summary }) => ({ summary: longer(summary, summaryIndex, delta) })),
+  "item/reasoning/textDelta": (transcript, { contentIndex, delta, ...where }) =>
+    transcript.amend(where, ({ content }) => ({ content: longer(content, contentIndex, delta) })),
+  "item/commandExecution/outputDelta": (transcript, { delta, ...where }) =>
+    transcript.amend(where, ({ aggregatedOutput }) => ({
       aggregatedOutput: `${aggregatedOutput ?? ""}${delta}`.slice(-MAX_STREAMED),
     })),
-  "item/fileChange/patchUpdated": (transcript, { itemId, changes }) =>
-    transcript.amend(itemId, () => ({ changes })),
-  "item/mcpToolCall/progress": (transcript, { itemId, message }) =>
-    transcript.amend(itemId, () => ({ progress: message })),
+  "item/fileChange/patchUpdated": (transcript, { changes, ...where }) =>
+    transcript.amend(where, () => ({ changes })),
+  "item/mcpToolCall/progress": (transcript, { message, ...where }) =>
+    transcript.amend(where, () => ({ progress: message })),
   "turn/plan/updated": (transcript, { turnId, explanation, plan }) =>
     transcript.put(transcript.turnOf(turnId), {
       id: `steps-${turnId}`,
@@ -208,8 +215,8 @@ const CHANGES = {
     }),
 };
 
-function textDelta(transcript, { itemId, delta }) {
-  transcript.amend(itemId, ({ text }) => ({ text: `${text ?? ""}${delta}`.slice(-MAX_STREAMED) }));
+function textDelta(transcript, { delta, ...where }) {
+  transcript.amend(where, ({ text }) => ({ text: `${text ?? ""}${delta}`.slice(-MAX_STREAMED) }));
 }
 
 function longer(texts, index, delta) {
