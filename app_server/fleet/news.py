@@ -9,6 +9,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from itertools import starmap
 
 import anyio
@@ -74,10 +75,10 @@ class ListNews:
 
     async def run(self) -> None:
         """Tell and hear, until cancelled."""
-        async with anyio.create_task_group() as tasks:
+        async with anyio.create_task_group() as tasks, aclosing(self._news.subscribe()) as told:
             tasks.start_soon(self._tell)
             is_first = True
-            async for changes in self._news.subscribe():
+            async for changes in told:
                 try:
                     if changes:
                         await self._hear(changes)

@@ -3,7 +3,7 @@
 Source: docs/scale.md, "News of lists".
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -25,5 +25,8 @@ class ThreadNews(Protocol):
             OSError: nobody was told.
         """
 
-    def subscribe(self) -> AsyncIterator[Sequence[ThreadChange]]:
-        """Yield changes that other servers published; none once in 5 s, and after a loss."""
+    def subscribe(self) -> AsyncGenerator[Sequence[ThreadChange]]:
+        """Yield changes that other servers published; none once in 5 s, and after a loss.
+
+        The caller closes it: it holds a connection.
+        """

@@ -2,18 +2,22 @@
 
 import asyncio
 import time
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import pytest
 
+from app_server.fleet.news import ListNews
 from app_server.threads.news import ThreadChange
 from app_server.threads.postgresql.database import Database
 from app_server.threads.postgresql.news import PostgresNews
 from app_server.threads.postgresql.store import PostgresStore
+from app_server.threads.rows import ThreadPage, ThreadQuery
 from protocol.log.rollout import NameChanged
-from tests.support.harness import WireClient
+from tests.support.harness import WAIT_S, WireClient
 from tests.support.model import says
 from tests.support.postgresql import Cluster, name_of
 from tests.support.threads.nodes import running_nodes
@@ -157,6 +161,53 @@ async def test_clocks_of_other_nodes_do_not_say_what_is_new(
             await store.unload(old)
     finally:
         await store.aclose()
+
+
+class Blocked:
+    """News whose first round meets lists that do not answer."""
+
+    def __init__(self) -> None:
+        self.is_asked = asyncio.Event()
+        self.is_heard = False
+
+    async def publish(self, changes: Sequence[ThreadChange]) -> None:
+        raise AssertionError
+
+    async def subscribe(self) -> AsyncGenerator[Sequence[ThreadChange]]:
+        self.is_heard = True
+        try:
+            yield ()
+        finally:
+            # As a session takes to end.
+            for _ in range(10):
+                await asyncio.sleep(0)
+            self.is_heard = False
+
+    async def page(self, query: ThreadQuery) -> ThreadPage:
+        self.is_asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+async def test_a_server_that_stops_while_it_looks_listens_no_more() -> None:
+    blocked = Blocked()
+    services: Any = SimpleNamespace(hub=SimpleNamespace(), store=SimpleNamespace(lists=blocked))
+    news = ListNews(services, blocked, lambda _, __: set())
+
+    async def is_heard_after() -> bool:
+        try:
+            await news.run()
+        except asyncio.CancelledError:
+            # At once: what closes a connection later may find its event loop gone.
+            return blocked.is_heard
+        raise AssertionError
+
+    task = asyncio.ensure_future(is_heard_after())
+    async with asyncio.timeout(WAIT_S):
+        await blocked.is_asked.wait()
+        assert blocked.is_heard
+        task.cancel()
+        assert await task is False
 
 
 def _age(url: str, at_ms: int) -> None:

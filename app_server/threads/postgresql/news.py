@@ -6,7 +6,8 @@ https://www.postgresql.org/docs/15/sql-notify.html.
 
 import logging
 import uuid
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 
 import anyio
 import anyio.to_thread
@@ -53,31 +54,37 @@ class PostgresNews:
                     connection.execute("SELECT pg_notification_queue_usage()")
                     raise
 
-    async def subscribe(self) -> AsyncIterator[Sequence[ThreadChange]]:
+    async def subscribe(self) -> AsyncGenerator[Sequence[ThreadChange]]:
         """Give what others tell; see ThreadNews."""
         fails = False
         while True:
             try:
-                async with await self._database.connect_async() as connection:
+                connection = await self._database.connect_async()
+                try:
                     fails = False
-                    async for changes in self._of(connection):
-                        yield changes
+                    async with aclosing(self._of(connection)) as heard:
+                        async for changes in heard:
+                            yield changes
+                finally:
+                    # Its own way out rolls back first, which whoever is cancelled does not reach.
+                    await connection.close()
             except (StoreUnavailable, psycopg.Error) as exc:
                 if not fails:
                     logger.warning("news of threads cannot be heard, and are tried again: %s", exc)
                 fails = True
                 await anyio.sleep(RETRY_S)
 
-    async def _of(self, connection: AsyncConnection) -> AsyncIterator[Sequence[ThreadChange]]:
+    async def _of(self, connection: AsyncConnection) -> AsyncGenerator[Sequence[ThreadChange]]:
         with database_failures():
             (channel,) = await (await connection.execute(_CHANNEL)).fetchone() or ("",)
             await connection.execute(f'LISTEN "{channel}"'.encode())
             # Of what was told before, nothing is known.
             yield ()
             while True:
-                async for notice in connection.notifies(timeout=LOOK_S):
-                    if changes := self._changes_in(notice.payload):
-                        yield changes
+                async with aclosing(connection.notifies(timeout=LOOK_S)) as notices:
+                    async for notice in notices:
+                        if changes := self._changes_in(notice.payload):
+                            yield changes
                 yield ()
 
     def _changes_in(self, payload: str) -> Sequence[ThreadChange]:
