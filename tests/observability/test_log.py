@@ -82,7 +82,7 @@ def test_a_folder_that_is_not_there_is_a_warning_that_names_those_that_are(folde
     (warning,) = settings.warnings
     assert (settings.level, settings.folders) == ("info", {"app_server.mcp": "error"})
     assert warning.startswith(
-        f"LOG_LEVEL: `{folder}` is no folder of the server, which are accounts, apps, cli, "
+        f"LOG_LEVEL: `{folder}` is no folder of the server, which are accounts, acp, apps, cli, "
     )
     assert warning.endswith(", turns, and those in them such as `models/prompt`")
 
