@@ -121,6 +121,8 @@ async def soak(home: Path, number: int, width: int) -> tuple[Left, Left]:
         config = f'{stdio_server("pipes")}[mcp_servers.web]\nurl = "{web.url}"\n'
         async with serve(home, config=config) as served:
             await cycles(served, WARM_UP, width)
+            # The first list loads what serves it, in a task that then waits for another request.
+            await settled(served, others)
             before = await settled(served, others)
             await cycles(served, number, width)
             return before, await settled(served, others, before)

@@ -140,8 +140,7 @@ async def test_every_thread_that_waits_asks_here_without_being_opened(tmp_path: 
         async with inspector_page(ServerAddress(served.urls[0])) as page:
             inspected = InspectorPage(page)
             await page.get_by_text("connected", exact=True).wait_for()
-            title = page.locator("title")
-            await title.filter(has_text="(2) Threads").wait_for(state="attached")
+            await inspected.is_titled("(2) Threads")
             await page.keyboard.press("o")
             cards = page.get_by_role("article", name="Run this command?")
             await page.locator("article.question:focus").wait_for()
@@ -156,7 +155,7 @@ async def test_every_thread_that_waits_asks_here_without_being_opened(tmp_path: 
             assert int(since or 0) / 1000 < asked_at
             assert await oldest.get_by_role("time").get_attribute("data-exact") == "true"
             await oldest.get_by_role("button", name="Approve", exact=True).click()
-            await title.filter(has_text="(1) Requests").wait_for(state="attached")
+            await inspected.is_titled("(1) Requests")
             assert "The second one" in await cards.inner_text()
             await cards.get_by_role("button", name="Approve", exact=True).click()
             await inspected.sees("Nothing is asked")

@@ -56,6 +56,14 @@ class InspectorPage:
         await rows.first.wait_for()
         return rows
 
+    async def is_titled(self, text: str) -> None:
+        """Wait until the page's title begins so; within the page, whose policy evaluates once."""
+        await self.page.evaluate(
+            "text => new Promise((found) => { const look = () =>"
+            " document.title.startsWith(text) ? found() : setTimeout(look, 20); look(); })",
+            text,
+        )
+
     async def go(self, view: str) -> None:
         """Show a view, by its link."""
         views = self.page.get_by_role("navigation", name="Views")
