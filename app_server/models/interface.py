@@ -334,9 +334,7 @@ def _unnamed(error: JsonObject) -> ModelFailure:
         )
     if code in ("invalid_prompt", "invalid_request_error") or _is_bad_request(code):
         return ModelFailure(message, "badRequest")
-    return ModelFailure(
-        message, with_status("responseStreamDisconnected"), retry_after_s=RETRY_BASE_S
-    )
+    return broken(message)
 
 
 def error_object(body: bytes) -> JsonObject:
