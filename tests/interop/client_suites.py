@@ -49,6 +49,8 @@ SUITES = {
         ("npx", "jest", "--runInBand", "--forceExit", "--json"),
         {
             "Codex returns thread events": USAGE_GREW,
+            "Codex throws ThreadRunError on turn failures": "it wants `stream disconnected before "
+            "completion:`, and the model's limit of requests is named here",
         },
     ),
     "client": Suite(
