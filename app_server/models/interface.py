@@ -334,7 +334,9 @@ def _unnamed(error: JsonObject) -> ModelFailure:
         )
     if code in ("invalid_prompt", "invalid_request_error") or _is_bad_request(code):
         return ModelFailure(message, "badRequest")
-    return broken(message)
+    return ModelFailure(
+        message, with_status("responseStreamDisconnected"), retry_after_s=RETRY_BASE_S
+    )
 
 
 def error_object(body: bytes) -> JsonObject:
