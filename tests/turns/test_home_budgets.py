@@ -16,7 +16,7 @@ from app_server.turns.usage.budgets import BudgetExceeded, Reservation
 from app_server.turns.usage.home import broken_limits, shared_limits
 from protocol.model import JsonObject
 from protocol.threads.thread import BudgetLimits, MoneyAmount
-from tests.support.harness import WireClient, claim, serve, write_config
+from tests.support.harness import WAIT_S, WireClient, claim, serve, write_config
 from tests.support.model import Gate, ScriptedModel, says
 from tests.support.processes import running
 from tests.support.turn_tools.usage import (
@@ -37,6 +37,13 @@ from tests.support.turns import start_turn
 async def spent(client: WireClient) -> int:
     total = (await client.call("usage/read", {}))["total"]
     return int(total["inputTokens"] + total["outputTokens"])
+
+
+async def comes_to(client: WireClient, tokens: int) -> None:
+    """Wait until a server knows what others have used: rows follow logs, also of one that died."""
+    async with asyncio.timeout(WAIT_S):
+        while await spent(client) != tokens:
+            await asyncio.sleep(0.01)
 
 
 def spending(file: Path) -> list[tuple[str, str, str, str, int]]:
@@ -114,7 +121,7 @@ async def test_two_servers_of_a_home_share_its_budget_also_when_one_is_killed(
         servers[0].process.kill()
         await servers[0].ended()
         async with running(tmp_path) as server, server.client() as client:
-            assert await spent(client) == TOKENS * asked
+            await comes_to(client, TOKENS * asked)
             await until_stopped(client, await client.start_thread())
             assert (await spent(client)) == TOKENS * len(model.requests) <= LIMIT
             # What the store has lost is taken from the ledger.
