@@ -153,7 +153,7 @@ async def test_turns_of_two_owners_are_steered_interrupted_woken_and_replayed(
 ) -> None:
     async with two_owners(tmp_path, database_url) as at:
         client, model = at.client, at.nodes.model
-        gates = {"one": Gate(), "two": Gate()}
+        gates = {"one": Gate(), "two": Gate(), "stay": Gate()}
 
         def choose(body: dict[str, Any]) -> list[Any]:
             text = body["input"][-1]["content"][-1]["text"]
@@ -164,15 +164,19 @@ async def test_turns_of_two_owners_are_steered_interrupted_woken_and_replayed(
             thread_id: await start_turn(client, thread_id, name)
             for thread_id, name in ((at.one, "one"), (at.two, "two"))
         }
-        for gate in gates.values():
-            await gate.wait_until_reached()
-        for thread_id in (at.two, at.one):
-            text = text_input("other")
-            steer = {"threadId": thread_id, "expectedTurnId": turns[thread_id], "input": text}
+        for name in ("one", "two"):
+            await gates[name].wait_until_reached()
+        # Each cuts off the request that is under way, and begins one that has it.
+        for thread_id, text in ((at.two, "stay"), (at.one, "other")):
+            steer = {
+                "threadId": thread_id,
+                "expectedTurnId": turns[thread_id],
+                "input": text_input(text),
+            }
             assert await client.call("turn/steer", steer) == {"turnId": turns[thread_id]}
+        await gates["stay"].wait_until_reached()
         stop = {"threadId": at.two, "turnId": turns[at.two]}
         await client.call("turn/interrupt", stop)
-        gates["one"].opened.set()
         ended = await at.of_both("turn/completed")
         statuses = [ended[one]["params"]["turn"]["status"] for one in (at.one, at.two)]
         assert statuses == ["completed", "interrupted"]
